@@ -46,7 +46,7 @@ def rehearse(templates, tmp_path, monkeypatch):
     pytest.importorskip("flask")
     from tools.rehearse import account, steps  # noqa: PLC0415 - moto's server takes a second to import
 
-    class Direct(steps.Rehearsal):
+    class Direct(steps._Environment):
         def synthesize(self, name, context, app=None):
             template = write(templates["prod"].body, context["options"], context["settings"])
             self.alter(template, name)
@@ -76,7 +76,7 @@ def rehearse(templates, tmp_path, monkeypatch):
         with account.open_account() as (made, url):
             rehearsal = Direct(made, url, tmp_path)
             rehearsal.alter = alter
-            steps.rehearse_environment(rehearsal, "prod")
+            rehearsal.rehearse("prod")
             return rehearsal.steps
 
     return rehearse

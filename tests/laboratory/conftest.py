@@ -46,7 +46,6 @@ def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[Callabl
         handler: str = "handler.handler", *, timeout_seconds: float = 600.0, reserved: int | None = None, **limits: Any
     ) -> FunctionPool:
         function = FunctionSpec(
-            logical_id="F",
             name=f"f{len(pools)}",
             arn="arn:aws:lambda:eu-central-1:123456789012:function:f",
             handler=handler,

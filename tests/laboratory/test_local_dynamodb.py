@@ -6,6 +6,7 @@ refuses.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 from random import Random
 
@@ -17,10 +18,11 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from support.tables import define_table
-from tools.local.dynamodb import LocalDynamoDB, Moto, PartitionedTable
+from tools.limits import Partitions
+from tools.local.dynamodb import LocalDynamoDB, Operations, PartitionedTable, call_moto
 from tools.local.dynamodb_process import creation_request
-from tools.local.faults import FaultPolicy, FaultRuleError, Injection, parse_rules
-from tools.local.metering import Meter, PartitionModel, Timeline, TimelineRow
+from tools.local.faults import Fault, FaultPolicy, FaultRuleError, ServiceError, delay_seconds, parse_rules
+from tools.local.metering import Meter, TimelineRow
 
 pytestmark = pytest.mark.slow
 
@@ -36,11 +38,11 @@ class Local:
 
     def __init__(self):
         self.now, self.wall_ms = 0.0, 1_000
-        self.meter = Meter(Timeline(), lambda: self.now, lambda: self.wall_ms)
+        self.meter = Meter(lambda: self.now, lambda: self.wall_ms)
         self.faults = FaultPolicy(Random(1))
-        moto = Moto(PartitionModel(WRITE_LIMIT, READ_LIMIT))
-        moto.call("CreateTable", creation_request("t", TABLE))
-        self.runner = web.AppRunner(LocalDynamoDB(moto, self.meter, self.faults).app())
+        limits = Partitions(write_limit_wcu=WRITE_LIMIT, read_limit_rcu=READ_LIMIT, count=None)
+        call_moto("CreateTable", creation_request("t", TABLE))
+        self.runner = web.AppRunner(LocalDynamoDB(Operations(self.meter, limits), self.faults).app())
 
     async def serve(self):
         await self.runner.setup()
@@ -158,13 +160,12 @@ def test_the_timeline_shows_the_tables_keys_alone(spent):
     for spent.wall_ms in (1_249, 1_250):
         spent.ask("get_item", Key=key("cold"))
     second = [TimelineRow(1_250, "cold", table="t", reads=1, read_rcu=0.5)]
-    timeline = spent.meter.timeline
-    assert timeline.rows_since(1_250) == second
-    assert timeline.rows_since(0) == [*first, replace(second[0], at_ms=1_000), *second]
-    timeline.max_rows = 2
+    assert spent.meter.rows_since(1_250) == second
+    assert spent.meter.rows_since(0) == [*first, replace(second[0], at_ms=1_000), *second]
+    spent.meter.max_rows = 2
     for spent.wall_ms in (1_500, 1_750):
         spent.ask("get_item", Key=key("cold"))
-    assert [row.at_ms for row in timeline.rows_since(0)] == [1_500, 1_750]
+    assert [row.at_ms for row in spent.meter.rows_since(0)] == [1_500, 1_750]
 
 
 def test_of_several_items_those_of_a_hot_partition_are_refused(spent):
@@ -217,6 +218,7 @@ IN_TWO_KEYS = [item(pk, "0", 3000, g="hot", u="1") for pk in "ab"]
         (FOUR, "query", query(), 1.0, None),
         (FOUR, "query", query(Select="COUNT", **STRONG), 2.0, None),
         (FOUR, "query", query(**NAMES_ALONE, **STRONG), 2.0, None),
+        (FOUR, "query", query(FilterExpression="b = :v", **STRONG), 2.0, None),
         (FOUR, "query", query("nobody"), 0.5, None),
         (IN_TWO_KEYS, "query", ENTRY, 1.0, 1.0),  # of as many partition keys of the table
         (FOUR, "scan", {}, 1.0, None),
@@ -244,7 +246,7 @@ def test_a_failed_condition_costs_and_an_invalid_request_does_not(local):
     local.now += 1_000.0
     asked = {**condition, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
     assert local.refused("put_item", Item=item("a", "0", 100), **asked)["Item"] == item("a", "0", 9_000)
-    (row,) = local.meter.timeline.rows_since(0)
+    (row,) = local.meter.rows_since(0)
     assert (row.writes, row.write_wcu) == (3, 27)
 
 
@@ -266,13 +268,14 @@ def test_a_transaction_costs_twice_and_with_a_token_is_written_once(spent):
     assert spent.ask("get_item", Key=key("counter"))["Item"]["n"] == {"N": "5"}
 
 
-def test_keys_share_a_given_number_of_partitions():
-    """With one partition for all, a key's neighbour uses up what is left; an index has partitions of its own."""
-    model = PartitionModel(write_limit_wcu=3, partitions=1)
-    table, index = model.resource(ARN), model.resource(f"{ARN}/index/i", is_index=True)
-    assert table.write("hot", 3, 0.0) is None
-    assert model.resource(ARN).write("cold", 1, 0.0) is not None
-    assert index.write("03", 3, 0.0) is None
+def test_keys_share_a_given_number_of_partitions(local):
+    """With one partition for all, other keys use up what is left; an index has partitions of its own."""
+    operations = Operations(local.meter, Partitions(write_limit_wcu=3, count=1))
+    *first, last = ({"TableName": "t", "Item": item(pk, "0", 100, g=pk, u="1")} for pk in "abcd")
+    for request in first:
+        operations.carry_out("PutItem", request)
+    with pytest.raises(ServiceError, match="exceeds"):
+        operations.carry_out("PutItem", last)
 
 
 def rule(fault, operation="PutItem", **more):
@@ -284,21 +287,24 @@ DELAYS = [rule("delay", delay_ms=100), rule("delay", delay_ms=50), rule("lose_an
 
 
 @pytest.mark.parametrize(
-    ("rules", "injection", "injected"),
+    ("rules", "struck", "delays"),
     [
-        ([rule("delay", "GetItem", delay_ms=1)], Injection(), {}),
-        (DELAYS, Injection(delay_ms=150, is_response_lost=True), {"delay": 2, "lose_answer": 1}),
-        ([rule("late_answer", delay_ms=800)], Injection(response_delay_ms=800), {"late_answer": 1}),
+        ([rule("delay", "GetItem", delay_ms=1)], [], (0, 0)),
+        (DELAYS, ["delay", "delay", "lose_answer"], (0.15, 0)),
+        ([rule("late_answer", delay_ms=800)], ["late_answer"], (0, 0.8)),
         # What was refused was not carried out, so its response arrives.
-        ([rule("lose_answer"), rule("error", probability=0.0)], Injection(is_response_lost=True), {"lose_answer": 1}),
-        ([rule("lose_answer"), asdict(THROTTLE), rule("error")], Injection(refusal=THROTTLE), {"throttle": 1}),
+        ([rule("lose_answer"), rule("error", probability=0.0)], ["lose_answer"], (0, 0)),
+        ([rule("lose_answer"), asdict(THROTTLE), rule("error")], ["throttle"], (0, 0)),
+        ([*DELAYS, rule("error")], ["delay", "delay", "error"], (0.15, 0)),
     ],
 )
-def test_a_request_meets_all_rules_of_its_operation_until_one_refuses_it(rules, injection, injected):
+def test_a_request_meets_all_rules_of_its_operation_until_one_refuses_it(rules, struck, delays):
     """Delays add up and come with other faults."""
     policy = FaultPolicy(Random(1), parse_rules(rules))
-    assert policy.choose("PutItem") == injection
-    assert policy.injected == injected
+    met = policy.strike("PutItem")
+    assert [rule.fault for rule in met] == struck
+    assert policy.injected == Counter(struck)
+    assert (delay_seconds(met, Fault.DELAY), delay_seconds(met, Fault.LATE_ANSWER)) == delays
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,6 @@ def measure_cold(function: str, event: Mapping[str, Any], *, has_redis: bool = T
 def _launcher(deployment: Path, variables: Mapping[str, str]) -> Launcher:
     """Describe a function as Lambda starts it, with an empty log."""
     function = FunctionSpec(
-        logical_id="Function",
         name=deployment.name,
         arn="arn:aws:lambda:eu-central-1:123456789012:function:function",
         handler="handler.handler",

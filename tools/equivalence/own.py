@@ -19,9 +19,8 @@ from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_messages.keys import describe_table
 from tools.equivalence.compare import plain, require_equal
-from tools.local.dynamodb import Moto
+from tools.local.dynamodb import call_moto
 from tools.local.faults import ServiceError
-from tools.local.metering import PartitionModel
 from tools.scenarios import counter_faults, message_faults, table_faults
 from tools.world.dynamodb import DynamoDB, DynamoDBError
 from tools.world.scenario import TABLE_NAME
@@ -65,7 +64,7 @@ class Both:
 
     def __init__(self, counter: Counter[str]) -> None:
         self._counter = counter
-        self._moto, self._double = Moto(PartitionModel()), DynamoDB()
+        self._double = DynamoDB()
         self._tables: list[str] = []
 
     def call(self, operation: str, request: Request) -> Any:
@@ -76,7 +75,7 @@ class Both:
         """
         self._counter[operation] += 1
         self._tables += [request["TableName"]] if operation == "CreateTable" else []
-        expected = _outcome(self._moto.call, operation, _complete(request) if operation == "CreateTable" else request)
+        expected = _outcome(call_moto, operation, _complete(request) if operation == "CreateTable" else request)
         found = _outcome(self._double.call, operation, request)
         if "LastEvaluatedKey" not in expected:
             # A page that stops at its limit cannot know whether anything follows; moto does.
@@ -87,7 +86,7 @@ class Both:
     def drop(self) -> None:
         """Drop moto's tables, which others in this process would find."""
         for name in self._tables:
-            self._moto.call("DeleteTable", {"TableName": name})
+            call_moto("DeleteTable", {"TableName": name})
 
 
 def _outcome(send: Send, operation: str, request: Request) -> dict[str, Any]:

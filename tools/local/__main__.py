@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from contextlib import AsyncExitStack
+from functools import partial
 
 from tools.local.config import LocalConfig, parse_arguments
 from tools.local.processes import LocalRunError
@@ -15,24 +17,16 @@ async def up(config: LocalConfig) -> None:
     """Run until a signal, or the control API, says stop."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
-    run = LocalRun(config, say=lambda line: print(line, flush=True))
-    started = False
-
-    def stop() -> None:
-        if started or main is None:
-            run.stop_requested.set()
-        else:
-            main.cancel()  # still starting: what was started is stopped again
-
+    assert main is not None  # noqa: S101 - asyncio runs this
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, lambda: main.cancelling() or main.cancel())  # once: what runs is being stopped
     try:
-        async with run:
-            started = True
+        async with AsyncExitStack() as cleanup:
+            run = LocalRun(config, cleanup, say=partial(print, flush=True))
+            await run.start()
             await run.stop_requested.wait()
-            print("stopping", flush=True)
     except asyncio.CancelledError:
-        print("stopped while starting", flush=True)
+        print("stopped", flush=True)
 
 
 def main() -> int:

@@ -52,13 +52,9 @@ class LocalConfig(BaseModel):
 
     def environments_of(self, *names: str) -> tuple[int, int]:
         """Return the least and the largest number of execution environments of a function, by the first known name."""
-        low, high = (
-            next((counts[name] for name in names if name in counts), default)
-            for counts, default in (
-                ({OPERATIONS_FUNCTION: 0, **self.min_environments}, 1),
-                (self.max_environments, MOST_ENVIRONMENTS),
-            )
-        )
+        usual = 0 if OPERATIONS_FUNCTION in names else 1
+        low = next((self.min_environments[name] for name in names if name in self.min_environments), usual)
+        high = next((self.max_environments[name] for name in names if name in self.max_environments), MOST_ENVIRONMENTS)
         return min(low, high), high
 
     def alterations(self, service: str) -> list[dict[str, Any]]:
@@ -78,14 +74,14 @@ def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
     for name, field in LocalConfig.model_fields.items():
         if field.description:
             is_json = name in _JSON_FIELDS
-            up.add_argument(_option(name), type=_json_object if is_json else str, help=field.description)
+            up.add_argument(_option(name), type=json.loads if is_json else str, help=field.description)
     form = up.add_mutually_exclusive_group()
     for option, name, text in (
         ("--redis-auth", "guarded", "Redis asks for TLS, a user and a password"),
         ("--redis-replica", "replicated", "Redis has a replica, which the control API can promote"),
     ):
         form.add_argument(option, dest="redis", action="store_const", const=name, help=text)
-    up.add_argument("--more", type=_json_object, action="append", metavar="JSON", help="what has no option of its own")
+    up.add_argument("--more", type=json.loads, action="append", metavar="JSON", help="what has no option of its own")
     options = vars(parser.parse_args(arguments))
     del options["command"]
     for more in options.pop("more", ()):
@@ -99,13 +95,3 @@ def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("should be a JSON object")
-    return value

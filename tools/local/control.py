@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +13,15 @@ from tools.local.functions import FunctionPool, ThrottledInvocationError
 from tools.local.processes import LocalRunError
 from tools.local.redis import RedisNodes
 
-_ORDERS = {
-    "kill": "kill",
-    "start": "start",
-    "pause": "pause",
-    "continue": "resume",
-    "cut-replica": "cut_replica",
-    "fail-over": "fail_over",
+_ORDERS: Mapping[str, Callable[[RedisNodes], Awaitable[None]]] = {
+    "kill": RedisNodes.kill,
+    "start": RedisNodes.start,
+    "pause": RedisNodes.pause,
+    "continue": lambda redis: redis.pause(is_paused=False),
+    "cut-replica": RedisNodes.cut_replica,
+    "fail-over": RedisNodes.fail_over,
 }
-"""The orders to Redis, and the method that carries each out."""
+"""The orders to Redis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Control:
         try:
             if action == "start" and request.query.get("fresh") == "1":
                 redis.erase()
-            await getattr(redis, _ORDERS[action])()
+            await _ORDERS[action](redis)
         except LocalRunError as error:
             return web.json_response({"message": str(error)}, status=500 if action == "start" else 409)
         return web.json_response(self.status()["redis"])

@@ -16,21 +16,18 @@ from tools.local.processes import LocalRunError, free_port, is_listening, kill, 
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0
-_CREATE_MEMBERS = ("AttributeDefinitions", "GlobalSecondaryIndexes", "KeySchema", "LocalSecondaryIndexes")
-"""What CreateTable takes over from the template; the rest (recovery, insights, encryption) has no local effect."""
-_INDEX_MEMBERS = ("IndexName", "KeySchema", "Projection")
-"""The same of an index."""
+_MEMBERS = ("AttributeDefinitions", "KeySchema", "LocalSecondaryIndexes", "IndexName", "Projection")
+"""What CreateTable takes over of a table and its indexes; the rest (recovery, encryption) has no local effect."""
 
 
 def creation_request(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Build the request that makes a table of the template, empty and on demand."""
-    request: dict[str, Any] = {member: properties[member] for member in _CREATE_MEMBERS if member in properties}
-    if "GlobalSecondaryIndexes" in request:
-        request["GlobalSecondaryIndexes"] = [
-            {member: index[member] for member in _INDEX_MEMBERS if member in index}
-            for index in request["GlobalSecondaryIndexes"]
-        ]
-    return {"TableName": name, "BillingMode": "PAY_PER_REQUEST", **request}
+    table, *indexes = (
+        {member: each[member] for member in _MEMBERS if member in each}
+        for each in (properties, *properties.get("GlobalSecondaryIndexes", ()))
+    )
+    of_indexes = {"GlobalSecondaryIndexes": indexes} if indexes else {}
+    return {"TableName": name, "BillingMode": "PAY_PER_REQUEST", **table, **of_indexes}
 
 
 class DynamoDB:

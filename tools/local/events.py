@@ -1,12 +1,11 @@
-"""Events as the functions get them from API Gateway and EventBridge Scheduler, and what their responses mean. Pure."""
+"""Events as the functions get them from API Gateway and EventBridge Scheduler. Pure."""
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -43,20 +42,6 @@ class HttpRequest:
     headers: Sequence[tuple[str, str]]
     body: bytes
     source_ip: str
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    """What goes back to the client."""
-
-    status: int
-    body: bytes
-    headers: Sequence[tuple[str, str]] = field(default_factory=tuple)
-
-
-def message_response(status: int, message: str) -> HttpResponse:
-    """Build a response of the gateway's own."""
-    return HttpResponse(status, json.dumps({"message": message}).encode(), (("Content-Type", "application/json"),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +92,8 @@ def build_http_event(
     request: HttpRequest, route: Route, parameters: Mapping[str, str], *, request_id: str, now_ms: int
 ) -> dict[str, Any]:
     """Build the payload of format 2.0. As on AWS, `rawPath` is decoded and `rawQueryString` is not."""
-    headers: dict[str, str] = {}
-    cookies: list[str] = []
-    for name, value in request.headers:
-        lowered = name.lower()
-        if lowered == "cookie":
-            cookies += [cookie.strip() for cookie in value.split(";")]
-        else:
-            headers[lowered] = f"{headers[lowered]},{value}" if lowered in headers else value
+    received = [(name.lower(), value) for name, value in request.headers]
+    headers = _join((name, value) for name, value in received if name != "cookie")
     path = unquote(request.path)
     event: dict[str, Any] = {
         "version": "2.0",
@@ -142,41 +121,15 @@ def build_http_event(
         },
         "isBase64Encoded": False,
     }
-    if cookies:
-        event["cookies"] = cookies
-    if parameters:
-        event["pathParameters"] = dict(parameters)
-    query = _join_query(request.query)
-    if query:
-        event["queryStringParameters"] = query
+    given = {
+        "cookies": [each.strip() for name, value in received if name == "cookie" for each in value.split(";")],
+        "pathParameters": dict(parameters),
+        "queryStringParameters": _join(parse_qsl(request.query, keep_blank_values=True)),
+    }
+    event |= {name: value for name, value in given.items() if value}
     if request.body:
         event["body"], event["isBase64Encoded"] = _encode_body(request.body, headers.get("content-type", ""))
     return event
-
-
-def read_http_response(payload: bytes) -> HttpResponse:
-    """Turn what a function returned, in format 2.0, into an HTTP response.
-
-    Without `statusCode` all of it is the body (API Gateway's shorthand); what cannot be read is a 500.
-    """
-    try:
-        response = json.loads(payload)
-    except ValueError:
-        return message_response(500, "Internal Server Error")
-    if not isinstance(response, dict) or "statusCode" not in response:
-        text = response if isinstance(response, str) else json.dumps(response)
-        return HttpResponse(200, text.encode(), (("Content-Type", "application/json"),))
-    try:
-        body = response.get("body") or ""
-        raw = base64.b64decode(body, validate=True) if response.get("isBase64Encoded") else str(body).encode()
-        headers = [(name, str(value)) for name, value in (response.get("headers") or {}).items()]
-        headers += [("Set-Cookie", cookie) for cookie in response.get("cookies") or ()]
-        status = int(response["statusCode"])
-    except (ValueError, TypeError, AttributeError):
-        return message_response(500, "Internal Server Error")
-    if not any(name.lower() == "content-type" for name, _ in headers):
-        headers.append(("Content-Type", "text/plain; charset=utf-8"))
-    return HttpResponse(status, raw, headers)
 
 
 def build_schedule_event(name: str, *, event_id: str, now: datetime) -> dict[str, Any]:
@@ -194,9 +147,10 @@ def build_schedule_event(name: str, *, event_id: str, now: datetime) -> dict[str
     }
 
 
-def _join_query(query: str) -> dict[str, str]:
+def _join(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Join the values of each name by commas."""
     joined: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for name, value in pairs:
         joined[name] = f"{joined[name]},{value}" if name in joined else value
     return joined
 

@@ -1,6 +1,6 @@
 """DynamoDB's errors, as its protocol says them, and its faults on demand: rules by operation, each with a probability.
 
-Pure: the random source comes in as an argument, and `choose` only says what should happen; `dynamodb.py` does it.
+Pure: the random source comes in as an argument, and `strike` only says what should happen; `dynamodb.py` does it.
 """
 
 from __future__ import annotations
@@ -15,23 +15,18 @@ from typing import Any, Final, Literal, Self, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tools.limits import REASONS, Kind
+from tools.limits import REASONS, Kind, Throttle
 
+AVAILABILITY = "com.amazon.coral.availability"
 CORAL = "com.amazon.coral.service"
 VALIDATE = "com.amazon.coral.validate"
 _SERVICE = "com.amazonaws.dynamodb.v20120810"
-_THROTTLING_TYPE = "com.amazon.coral.availability#ThrottlingException"
-_THROTTLING_MESSAGE = (
-    "Throughput exceeds the current capacity of your table or index. DynamoDB is automatically scaling your table or "
-    "index so please try again shortly. If exceptions persist, check if you have a hot key: "
-    "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html"
-)
-"""Of tables on demand; provisioned ones send ProvisionedThroughputExceededException (public error logs)."""
-_TOKEN_MESSAGES = {
-    "IdempotentParameterMismatchException": "The request used the same client token as a previous, but "
-    "non-identical request.",
-    "TransactionInProgressException": "The transaction with the given request token is already in progress.",
+_TOO_MUCH = "Throughput exceeds the current capacity of your table or index."
+_NOT_ON_DEMAND = {
+    "AccountLimitExceeded": "RequestLimitExceeded",
+    "ProvisionedThroughputExceeded": "ProvisionedThroughputExceededException",
 }
+"""The exceptions of the limits that are no ThrottlingException, which is a table's on demand (public error logs)."""
 
 
 class ServiceError(Exception):
@@ -55,26 +50,20 @@ def service_error(
     return ServiceError(status, {"__type": f"{package}#{code}", "message": message, **members})
 
 
-def throttling_error(refusals: Iterable[tuple[str, str]]) -> ServiceError:
-    """Build the error of pairs of a reason and the ARN of what refused; BatchWriteItem names none."""
-    body: dict[str, Any] = {"__type": _THROTTLING_TYPE, "message": _THROTTLING_MESSAGE}
-    if reasons := [{"reason": reason, "resource": resource} for reason, resource in dict.fromkeys(refusals)]:
-        body["throttlingReasons"] = reasons
-    return ServiceError(400, body)
+def throttling_error(throttles: Iterable[Throttle] = ()) -> ServiceError:
+    """Build the error of what refused, each named once; BatchWriteItem names none."""
+    reasons = [asdict(throttle) for throttle in dict.fromkeys(throttles)]
+    members: dict[str, Any] = {"throttlingReasons": reasons} if reasons else {}
+    return service_error("ThrottlingException", _TOO_MUCH, package=AVAILABILITY, **members)
 
 
 def cancelled(refused: Sequence[bool]) -> ServiceError:
     """Build the error of a transaction of which some actions met a partition that refused them."""
-    throttled = {"Code": "ThrottlingError", "Message": _THROTTLING_MESSAGE}
+    throttled = {"Code": "ThrottlingError", "Message": _TOO_MUCH}
     reasons = [throttled if is_refused else {"Code": "None"} for is_refused in refused]
     codes = ", ".join(reason["Code"] for reason in reasons)
     message = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
     return service_error("TransactionCanceledException", message, CancellationReasons=reasons)
-
-
-def token_error(code: str) -> ServiceError:
-    """Build the error of a token that does not let a transaction happen."""
-    return service_error(code, _TOKEN_MESSAGES[code])
 
 
 MAX_DELAY_MS: Final = 60_000
@@ -110,7 +99,7 @@ class Fault(StrEnum):
 
 
 _DELAYS = frozenset({Fault.DELAY, Fault.LATE_ANSWER})
-_REFUSALS = frozenset({Fault.ERROR, Fault.THROTTLE, Fault.DENY})
+REFUSALS = frozenset({Fault.ERROR, Fault.THROTTLE, Fault.DENY})
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -138,16 +127,6 @@ class FaultRule:
 _RULES = TypeAdapter(tuple[FaultRule, ...])
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
-    """What should happen to one request."""
-
-    delay_ms: int = 0
-    response_delay_ms: int = 0
-    refusal: FaultRule | None = None
-    is_response_lost: bool = False
-
-
 @dataclass(slots=True)
 class FaultPolicy:
     """Decides the fate of each request, and counts the faults that it chose."""
@@ -156,23 +135,26 @@ class FaultPolicy:
     rules: tuple[FaultRule, ...] = ()
     injected: Counter[str] = field(default_factory=Counter)
 
-    def choose(self, operation: str) -> Injection:
-        """Draw once for each rule of the operation; delays add up, and the first refusal decides."""
+    def strike(self, operation: str) -> list[FaultRule]:
+        """Draw once for each rule of the operation, and return those that strike, with one refusal at most.
+
+        The first refusal decides: what is not carried out has no response that could be late or lost.
+        """
         drawn = [r for r in self.rules if r.operation == operation and self.rng.random() < r.probability]
-        refusal = next((r for r in drawn if r.fault in _REFUSALS), None)
-        if refusal is not None:  # what is not carried out has no response that could be late or lost
+        refusal = next((r for r in drawn if r.fault in REFUSALS), None)
+        if refusal is not None:
             drawn = [r for r in drawn if r.fault is Fault.DELAY or r is refusal]
         self.injected.update(r.fault.value for r in drawn)
-        return Injection(
-            delay_ms=sum(r.delay_ms for r in drawn if r.fault is Fault.DELAY),
-            response_delay_ms=sum(r.delay_ms for r in drawn if r.fault is Fault.LATE_ANSWER),
-            refusal=refusal,
-            is_response_lost=any(r.fault is Fault.LOSE_ANSWER for r in drawn),
-        )
+        return drawn
 
     def describe(self) -> dict[str, Any]:
         """Return the rules and how often each fault was chosen since the start."""
         return {"rules": [asdict(rule) for rule in self.rules], "injected": dict(self.injected)}
+
+
+def delay_seconds(struck: Iterable[FaultRule], fault: Fault) -> float:
+    """Return how long a request waits by all rules of one fault together."""
+    return sum(rule.delay_ms for rule in struck if rule.fault is fault) / 1000
 
 
 def parse_rules(value: object) -> tuple[FaultRule, ...]:
@@ -188,7 +170,7 @@ def parse_rules(value: object) -> tuple[FaultRule, ...]:
 
 
 def build_refusal(rule: FaultRule, resource: str) -> ServiceError:
-    """Build a refusal's response; `resource` is the ARN of the table or index that the reason names.
+    """Build a refusal's response; `resource` is the ARN of the table or index that a throttle's reason names.
 
     The exception follows the reason, as on a table on demand; the member's spelling follows the exception.
     """
@@ -196,14 +178,9 @@ def build_refusal(rule: FaultRule, resource: str) -> ServiceError:
         return service_error("InternalServerError", "Internal server error", status=500)
     if rule.fault is Fault.DENY:
         message = f"User is not authorized to perform: dynamodb:{rule.operation} on resource: {resource}"
-        return ServiceError(400, {"__type": "com.amazon.coral.service#AccessDeniedException", "Message": message})
-    if rule.reason.endswith("AccountLimitExceeded"):
-        type_, message = "RequestLimitExceeded", "Throughput exceeds the current throughput limit for your account."
-    elif rule.reason.endswith("ProvisionedThroughputExceeded"):
-        type_, message = (
-            "ProvisionedThroughputExceededException",
-            "The level of configured provisioned throughput for the table was exceeded.",
-        )
-    else:
-        return throttling_error([(rule.reason, resource)])
-    return service_error(type_, message, ThrottlingReasons=[{"reason": rule.reason, "resource": resource}])
+        return ServiceError(400, {"__type": f"{CORAL}#AccessDeniedException", "Message": message})
+    throttle = Throttle(rule.reason, resource)
+    for limit, code in _NOT_ON_DEMAND.items():
+        if rule.reason.endswith(limit):
+            return service_error(code, _TOO_MUCH, ThrottlingReasons=[asdict(throttle)])
+    return throttling_error([throttle])

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from aiohttp import web
 from multidict import CIMultiDict
 
-from tools.local.events import (
-    HttpRequest,
-    HttpResponse,
-    Route,
-    build_http_event,
-    build_schedule_event,
-    find_route,
-    message_response,
-    read_http_response,
-)
+from tools.local.environment import PAYLOAD_LIMIT_BYTES
+from tools.local.events import HttpRequest, Route, build_http_event, build_schedule_event, find_route
 from tools.local.functions import FunctionPool, ThrottledInvocationError
-from tools.local.runtime_api import PAYLOAD_LIMIT_BYTES
-from tools.local.template import RouteSpec, ScheduleSpec
+from tools.local.template import ScheduleSpec
 
 GATEWAY_BODY_LIMIT_BYTES = 10 * 1024 * 1024
 INTEGRATION_SECONDS = 30.0
 _CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "keep-alive", "date", "server"})
+_SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
+"""The one of the Scheduler's context attributes that is in use."""
 
 
 class Gateway:
-    """Turns HTTP requests into invocations."""
+    """Turns HTTP requests into invocations; `functions` are the pools behind the route keys."""
 
-    def __init__(self, routes: Sequence[RouteSpec], pools: Mapping[str, FunctionPool]) -> None:
-        self._routes = {Route.parse(route.route_key): pools[route.function] for route in routes}
+    def __init__(self, functions: Mapping[str, FunctionPool]) -> None:
+        self._routes = {Route.parse(route_key): pool for route_key, pool in functions.items()}
 
     def app(self) -> web.Application:
         """Build the server."""
@@ -49,12 +43,12 @@ class Gateway:
         path, _, query = request.raw_path.partition("?")
         found = find_route(self._routes, request.method, path)
         if found is None:
-            return _send(message_response(404, "Not Found"))
+            return _say(404, "Not Found")
         route, parameters = found
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
-            return _send(message_response(413, "Request Entity Too Large"))
+            return _say(413, "Request Entity Too Large")
         received = HttpRequest(
             request.method, path, query, tuple(request.headers.items()), body, request.remote or "127.0.0.1"
         )
@@ -63,68 +57,65 @@ class Gateway:
         )
         payload = json.dumps(event).encode()
         if len(payload) > PAYLOAD_LIMIT_BYTES:
-            return _send(message_response(413, "Request Entity Too Large"))
-        return _send(await _invoke(self._routes[route], payload))
+            return _say(413, "Request Entity Too Large")
+        return await _invoke(self._routes[route], payload)
 
 
-async def _invoke(pool: FunctionPool, payload: bytes) -> HttpResponse:
+async def _invoke(pool: FunctionPool, payload: bytes) -> web.Response:
     """Invoke and translate what went wrong: 503 where Lambda throttles or is too slow, 500 where the function fails."""
     try:
         async with asyncio.timeout(INTEGRATION_SECONDS):
             outcome = await pool.invoke(payload)
     except (ThrottledInvocationError, TimeoutError):
-        return message_response(503, "Service Unavailable")
-    if outcome.error is not None:
-        return message_response(500, "Internal Server Error")
-    return read_http_response(outcome.payload)
+        return _say(503, "Service Unavailable")
+    try:
+        if outcome.error is None:
+            return _read_response(outcome.payload)
+    except (ValueError, TypeError, AttributeError):
+        pass  # a response that cannot be read is the function's failure
+    return _say(500, "Internal Server Error")
 
 
-def _send(response: HttpResponse) -> web.Response:
-    headers = CIMultiDict((name, value) for name, value in response.headers if name.lower() not in _CONNECTION_HEADERS)
-    return web.Response(status=response.status, body=response.body, headers=headers)
+def _say(status: int, message: str) -> web.Response:
+    """Respond for the gateway itself."""
+    return web.json_response({"message": message}, status=status)
 
 
-_SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
-"""The one of the Scheduler's context attributes that is in use."""
+def _read_response(payload: bytes) -> web.Response:
+    """Turn what a function returned, in format 2.0, into an HTTP response.
+
+    Without `statusCode` all of it is the body (API Gateway's shorthand).
+    """
+    response = json.loads(payload)
+    if not isinstance(response, dict) or "statusCode" not in response:
+        text = response if isinstance(response, str) else json.dumps(response)
+        return web.Response(text=text, content_type="application/json")
+    body = response.get("body") or ""
+    raw = base64.b64decode(body, validate=True) if response.get("isBase64Encoded") else str(body).encode()
+    given = [*(response.get("headers") or {}).items()]
+    given += [("Set-Cookie", cookie) for cookie in response.get("cookies") or ()]
+    headers = CIMultiDict((name, str(value)) for name, value in given if name.lower() not in _CONNECTION_HEADERS)
+    headers.setdefault("Content-Type", "text/plain; charset=utf-8")
+    return web.Response(status=int(response["statusCode"]), body=raw, headers=headers)
 
 
-class Scheduler:
-    """Fires one schedule. Runs overlap; one that the reserved concurrency refuses is left out and counted as throttled.
+async def fire(schedule: ScheduleSpec, pool: FunctionPool) -> None:
+    """Fire a schedule until cancelled. Runs overlap; one that the reserved concurrency refuses is left out.
 
     The first run starts at once, where the real one may take up to a minute and a half.
     """
-
-    def __init__(self, schedule: ScheduleSpec, pool: FunctionPool) -> None:
-        self._schedule = schedule
-        self._pool = pool
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self) -> None:
-        """Start firing."""
-        self._keep(asyncio.create_task(self._fire_for_ever()))
-
-    async def stop(self) -> None:
-        """Stop firing; what runs is left to its pool."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _fire_for_ever(self) -> None:
-        loop = asyncio.get_running_loop()
-        due = loop.time()
+    due = asyncio.get_running_loop().time()
+    async with asyncio.TaskGroup() as runs:
         while True:
-            self._keep(asyncio.create_task(self._fire()))
-            due += self._schedule.every_seconds
-            await asyncio.sleep(max(0.0, due - loop.time()))
+            runs.create_task(_run(schedule, pool))
+            due += schedule.every_seconds
+            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
 
-    async def _fire(self) -> None:
-        event = build_schedule_event(self._schedule.name, event_id=str(uuid.uuid4()), now=datetime.now(UTC))
-        payload = self._schedule.payload
-        payload = json.dumps(event) if payload is None else payload.replace(_SCHEDULED_TIME, event["time"])
-        # A refusal is counted by the pool; the next run is near.
-        with contextlib.suppress(ThrottledInvocationError):
-            await self._pool.invoke(payload.encode())
 
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+async def _run(schedule: ScheduleSpec, pool: FunctionPool) -> None:
+    event = build_schedule_event(schedule.name, event_id=str(uuid.uuid4()), now=datetime.now(UTC))
+    payload = schedule.payload
+    payload = json.dumps(event) if payload is None else payload.replace(_SCHEDULED_TIME, event["time"])
+    # A refusal is counted by the pool; the next run is near.
+    with contextlib.suppress(ThrottledInvocationError):
+        await pool.invoke(payload.encode())

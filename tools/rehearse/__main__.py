@@ -12,9 +12,7 @@ from pathlib import Path
 
 from infra.bundle import ROOT
 from tools.rehearse.account import open_account
-from tools.rehearse.steps import Rehearsal, Step, rehearse_environment, rehearse_team
-
-SUBJECTS = ("lite", "dev", "prod", "team")
+from tools.rehearse.steps import REHEARSALS, Step
 
 UNJUDGED = (
     "Nothing runs: no function is invoked, no permission is asked for.",
@@ -30,12 +28,9 @@ def rehearse(subjects: Sequence[str], out: Path) -> list[Step]:
     steps: list[Step] = []
     for subject in subjects:
         with open_account() as (account, url):
-            rehearsal = Rehearsal(account, url, out)
+            rehearsal = REHEARSALS[subject](account, url, out)
             rehearsal.step(f"{subject}: bootstrap", rehearsal.bootstrap)
-            if subject == "team":
-                rehearse_team(rehearsal)
-            else:
-                rehearse_environment(rehearsal, subject)
+            rehearsal.rehearse(subject)
             steps += rehearsal.steps
     out.mkdir(parents=True, exist_ok=True)
     found = {"is_right": all(step.is_right for step in steps), "steps": [asdict(step) for step in steps]}
@@ -63,10 +58,10 @@ def _page(steps: Sequence[Step]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Rehearse what is named; all of it by default."""
     parser = argparse.ArgumentParser(prog="python -m tools.rehearse", description=main.__doc__)
-    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"{', '.join(SUBJECTS)}; default: all")
-    chosen = parser.parse_args(arguments).subjects or SUBJECTS
-    if unknown := [each for each in chosen if each not in SUBJECTS]:
-        parser.error(f"{', '.join(unknown)} cannot be rehearsed; allowed are {', '.join(SUBJECTS)}")
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"{', '.join(REHEARSALS)}; default: all")
+    chosen = parser.parse_args(arguments).subjects or [*REHEARSALS]
+    if unknown := [each for each in chosen if each not in REHEARSALS]:
+        parser.error(f"{', '.join(unknown)} cannot be rehearsed; allowed are {', '.join(REHEARSALS)}")
     out = ROOT / "out" / "rehearsal"
     steps = rehearse(chosen, out)
     print(f"the page is {out / 'index.html'}")

@@ -9,13 +9,13 @@ rollback of what fails; change sets by name and stack; outputs after a change se
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 from urllib.request import Request, urlopen
 
-from moto.cloudformation import parsing
+from moto.cloudformation import models, parsing
 from moto.cloudformation.exceptions import ValidationError
 from moto.cloudformation.models import ChangeSet, CloudFormationBackend, Stack
 from moto.cloudformation.responses import CloudFormationResponse
@@ -129,37 +129,49 @@ def _find_class(type_: str) -> Any:
     return _REAL_CLASS(type_) if ACCOUNT.is_bootstrapping else Recorded
 
 
-def _update(resources: Any, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
-    """Create and change, and only then delete, as CloudFormation does; what is retained is left alone."""
-    old, differing = resources._resource_json_map, resources.build_resource_diff(template, parameters)  # noqa: SLF001
-    resources._template, resources._resource_json_map = template, template["Resources"]  # noqa: SLF001
-    resources.load_mapping()
-    resources.load_parameters()
-    resources.load_conditions()
-    parsed, place = resources._parsed_resources, (resources._account_id, resources._region_name)  # noqa: SLF001
-    for name in differing["Add"]:
-        _ = resources[name]
-    for name in differing["Modify"]:
-        parsed[name] = parsing.parse_and_update_resource(name, template["Resources"][name], resources, *place)
-    for name in differing["Remove"]:
-        resource = parsed.pop(name, None)
-        if resource is not None and old[name].get("DeletionPolicy") not in RETAINING:
-            resource.delete()
+class _Resources(parsing.ResourceMap):
+    """A stack's resources, deployed in CloudFormation's order."""
 
+    def load_parameters(self) -> None:
+        """Take no value of the CDK's one parameter, the bootstrap's version: the command line checks it."""
+        if ACCOUNT.is_bootstrapping:
+            super().load_parameters()
+            return
+        self.no_echo_parameter_keys = []
+        slots = self._template.get("Parameters", {})
+        self.resolved_parameters |= {name: slot.get("Default") for name, slot in slots.items()}
 
-def _delete(resources: Any, kept: tuple[str, ...] = RETAINING) -> None:
-    left = {}
-    for name, template in reversed(resources._resource_json_map.items()):  # noqa: SLF001
-        resource = resources._parsed_resources.get(name)  # noqa: SLF001
-        if resource is None:
-            continue
-        if template.get("DeletionPolicy") in kept:
-            left[name] = template
-        else:
-            resource.delete()
-            resources._parsed_resources.pop(name)  # noqa: SLF001
-    # What is listed is made, if it is not there.
-    resources._resource_json_map = left  # noqa: SLF001
+    def update(self, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
+        """Create and change, and only then delete; what is retained is left alone."""
+        old, differing = self._resource_json_map, self.build_resource_diff(template, parameters)
+        self._template, self._resource_json_map = template, template["Resources"]
+        self.load_mapping()
+        self.load_parameters()
+        self.load_conditions()
+        parsed, place = self._parsed_resources, (self._account_id, self._region_name)
+        for name in differing["Add"]:
+            _ = self[name]
+        for name in differing["Modify"]:
+            parsed[name] = parsing.parse_and_update_resource(name, template["Resources"][name], self, *place)
+        for name in differing["Remove"]:
+            resource = parsed.pop(name, None)
+            if resource is not None and old[name].get("DeletionPolicy") not in RETAINING:
+                resource.delete()
+
+    def delete(self, kept: tuple[str, ...] = RETAINING) -> None:
+        """Delete all that is there, but what is to be kept."""
+        left = {}
+        for name, template in reversed(self._resource_json_map.items()):
+            resource = self._parsed_resources.get(name)
+            if resource is None:
+                continue
+            if template.get("DeletionPolicy") in kept:
+                left[name] = template
+            else:
+                resource.delete()
+                self._parsed_resources.pop(name)
+        # What is listed is made, if it is not there.
+        self._resource_json_map = left
 
 
 def _execute(backend: CloudFormationBackend, change_set_name: str, **_: object) -> None:
@@ -167,7 +179,7 @@ def _execute(backend: CloudFormationBackend, change_set_name: str, **_: object) 
     change_set = backend.change_sets.pop(_find(backend, change_set_name).change_set_id)
     stack, kind = change_set.stack, change_set.change_set_type
     ACCOUNT.is_bootstrapping = stack.name == BOOTSTRAP
-    old = stack.template_dict
+    old, resources = stack.template_dict, cast("_Resources", stack.resource_map)
     stack._add_stack_event(f"{kind}_IN_PROGRESS", resource_status_reason="User Initiated")  # noqa: SLF001
     try:
         change_set.apply()
@@ -177,9 +189,9 @@ def _execute(backend: CloudFormationBackend, change_set_name: str, **_: object) 
     except ServiceException as error:
         stack._add_stack_event(f"{kind}_FAILED", resource_status_reason=error.message)  # noqa: SLF001
         if kind == "CREATE":
-            _delete(stack.resource_map, kept=("Retain",))
+            resources.delete(kept=("Retain",))
         else:
-            _update(stack.resource_map, old)
+            resources.update(old)
         stack.status = "ROLLBACK_COMPLETE" if kind == "CREATE" else "UPDATE_ROLLBACK_COMPLETE"
     stack._add_stack_event(stack.status)  # noqa: SLF001
 
@@ -214,48 +226,27 @@ def _delete_stack(backend: CloudFormationBackend, name_or_stack_id: str) -> None
     _REAL_DELETE(backend, name_or_stack_id)
 
 
-def _load_parameters(resources: Any) -> None:
-    """Take no value of the one parameter that the CDK gives, the bootstrap's version: the command line checks it."""
-    if ACCOUNT.is_bootstrapping:
-        _REAL_PARAMETERS(resources)
-        return
-    resources.no_echo_parameter_keys = []
-    slots = resources._template.get("Parameters", {})  # noqa: SLF001
-    resources.resolved_parameters.update({name: slot.get("Default") for name, slot in slots.items()})
-
-
-_REAL_PARAMETERS = parsing.ResourceMap.load_parameters
-
-
 @contextmanager
 def open_account() -> Iterator[tuple[Account, str]]:
     """Start moto's server with the plug-in on a free port of loopback; yields the account and its address."""
     ACCOUNT.made.clear()
     ACCOUNT.failing = ""
-    changes: dict[type, dict[str, Any]] = {
-        CloudFormationBackend: {
-            "execute_change_set": _execute,
-            "describe_change_set": _find,
-            "delete_change_set": _delete_change_set,
-            "delete_stack": _delete_stack,
-        },
-        CloudFormationResponse: {"update_termination_protection": _update_termination_protection},
-        parsing.ResourceMap: {"update": _update, "delete": _delete, "load_parameters": _load_parameters},
-    }
-    patches = [
-        patch.object(owner, name, new, create=True) for owner, each in changes.items() for name, new in each.items()
-    ]
-    patches.append(patch.object(parsing, "resource_class_from_type", _find_class))
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    for each in patches:
-        each.start()
-    server.start()
-    try:
+    changes: tuple[tuple[Any, str, Any], ...] = (
+        (CloudFormationBackend, "execute_change_set", _execute),
+        (CloudFormationBackend, "describe_change_set", _find),
+        (CloudFormationBackend, "delete_change_set", _delete_change_set),
+        (CloudFormationBackend, "delete_stack", _delete_stack),
+        (CloudFormationResponse, "update_termination_protection", _update_termination_protection),
+        (models, "ResourceMap", _Resources),
+        (parsing, "resource_class_from_type", _find_class),
+    )
+    with ExitStack() as stack:
+        for change in changes:
+            stack.enter_context(patch.object(*change, create=True))
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        stack.callback(server.stop)
         # By this name alone moto finds the bucket in the address of a template.
         url = f"http://localhost:{server.get_host_and_port()[1]}"
         urlopen(Request(f"{url}/moto-api/reset", method="POST")).close()  # noqa: S310 - the server above
         yield ACCOUNT, url
-    finally:
-        server.stop()
-        for each in patches:
-            each.stop()

@@ -32,6 +32,8 @@ REDIS = "AWS::ElastiCache::ReplicationGroup"
 OUTPUTS = {"ApiUrl", "OperateFunctionName", "ReadMessagesFunctionName", "TableName", "WriteMessageFunctionName"}
 """The outputs that the documents and `hotpartition` name; with Redis there are two more."""
 WITH_REDIS = {"ConsumeReportsFunctionName", "RegistryEndpoint"}
+FAILS = "as the rehearsal asked"
+"""Why a resource fails on demand."""
 
 
 class BrokenError(Exception):
@@ -107,22 +109,12 @@ class Rehearsal:
         require(status == 0, f"{app.name} could not be synthesized: {last_line(said)}")
         return folder
 
-    def deploy(self, folder: Path) -> str:
-        """Deploy an assembly, as `make deploy` does; returns what the command line wrote."""
-        status, said = self.cdk("deploy", folder)
-        require(status == 0, f"cdk deploy ended with status {status}: {last_line(said)}")
+    def order(self, command: str, folder: Path, *, reason: str = "") -> str:
+        """Have an assembly deployed or destroyed; with a reason it has to fail, and say it. Returns what was said."""
+        status, said = self.cdk(command, folder)
+        is_right = (status != 0) is bool(reason) and reason in said
+        require(is_right, f"cdk {command} ended with status {status}: {last_line(said)}")
         return said
-
-    def fail(self, folder: Path, reason: str) -> None:
-        """Deploy an assembly that cannot be deployed, for this reason."""
-        status, said = self.cdk("deploy", folder)
-        require(status != 0, "cdk deploy ended with status 0 although a resource failed")
-        require(reason in said, f"cdk deploy does not say what failed: {last_line(said)}")
-
-    def destroy(self, folder: Path) -> None:
-        """Destroy the stack of an assembly."""
-        status, said = self.cdk("destroy", folder)
-        require(status == 0, f"cdk destroy ended with status {status}: {last_line(said)}")
 
     def bootstrap(self) -> str:
         """Bootstrap the account."""
@@ -158,90 +150,84 @@ def last_line(text: str) -> str:
     return (errors or lines or [""])[-1]
 
 
-def rehearse_environment(rehearsal: Rehearsal, name: str) -> None:
-    """Rehearse an environment of this project, in an account in which nothing is."""
-    each = _Environment(rehearsal, name)
-    for sentence, run in (
-        ("a first deployment fails in the middle", each.fail_first),
-        ("the look before it is repeated", each.look),
-        ("deploy", each.deploy),
-        ("hotpartition check, as far as it can go", each.check),
-        ("deploy again, without a change", each.deploy_again),
-        ("update a setting and an option", each.update),
-        ("an update fails in the middle", each.fail_update),
-        ("a stack of another name beside it", each.rename),
-        ("a KMS key of one's own", each.change_key),
-        ("destroy", each.destroy),
-    ):
-        rehearsal.step(f"{name}: {sentence}", run)
+class _Environment(Rehearsal):
+    """An environment of this project, in an account in which nothing is; each step sees what those before it left."""
 
-
-class _Environment:
-    """The steps of one environment; each sees what those before it left."""
-
-    def __init__(self, rehearsal: Rehearsal, name: str) -> None:
-        self.rehearsal, self.name = rehearsal, name
-        self.stack = f"hotpartition-{name}"
+    def rehearse(self, name: str) -> None:
+        self.name, self.stack_name = name, f"hotpartition-{name}"
         self.is_kept = name == "prod"
         self.options: dict[str, object] = {"alarms": {"is_silent": True}} if self.is_kept else {}
+        for sentence, run in (
+            ("a first deployment fails in the middle", self.fail_first),
+            ("the look before it is repeated", self.look),
+            ("deploy", self.deploy),
+            ("hotpartition check, as far as it can go", self.check),
+            ("deploy again, without a change", self.deploy_again),
+            ("update a setting and an option", self.update),
+            ("an update fails in the middle", self.fail_update),
+            ("a stack of another name beside it", self.rename),
+            ("a KMS key of one's own", self.change_key),
+            ("destroy", self.destroy),
+        ):
+            self.step(f"{name}: {sentence}", run)
 
-    def synthesize(self, what: str, settings: Mapping[str, object] | None = None, **options: object) -> Path:
+    def changed(self, what: str, settings: Mapping[str, object] | None = None, **options: object) -> Path:
+        """Synthesize the environment with other settings and options."""
         context = {"environment": self.name, "options": {**self.options, **options}, "settings": settings or {}}
-        return self.rehearsal.synthesize(f"{self.name}-{what}", context)
+        return self.synthesize(f"{self.name}-{what}", context)
+
+    def expect(self, status: str) -> None:
+        found = self.stack(self.stack_name)["StackStatus"]
+        require(found == status, f"the stack is in {found}, not in {status}")
 
     def fail_first(self) -> str:
-        self.rehearsal.account.failing = "AWS::ApiGatewayV2::Stage"
-        folder = self.synthesize("first", is_protected=False)
-        self.rehearsal.fail(folder, "as the rehearsal asked")
+        self.account.failing = "AWS::ApiGatewayV2::Stage"
+        self.order("deploy", self.changed("first", is_protected=False), reason=FAILS)
         self.expect("ROLLBACK_COMPLETE")
-        left = self.rehearsal.copy()
+        left = self.copy()
         require(not left, f"it left {sorted(left)} behind")
         return "the stack is in ROLLBACK_COMPLETE, nothing was left behind"
 
     def look(self) -> str:
-        status, said = self.rehearsal.run(sys.executable, "-m", "infra.account", "--environment", self.name)
-        expected = f"{self.stack} unprotected" if self.is_kept else self.stack
+        status, said = self.run(sys.executable, "-m", "infra.account", "--environment", self.name)
+        expected = f"{self.stack_name} unprotected" if self.is_kept else self.stack_name
         require(status == 0 and expected in said.splitlines(), f"the look says: {last_line(said)}")
         return f"make deploy goes on{', without protection at first' if self.is_kept else ''}"
 
     def deploy(self) -> str:
-        self.rehearsal.deploy(self.rehearsal.out / "assemblies" / f"{self.name}-first")
-        self.folder = self.synthesize("stack")
+        self.order("deploy", self.out / "assemblies" / f"{self.name}-first")
+        self.folder = self.changed("stack")
         if self.is_kept:
-            self.rehearsal.deploy(self.folder)
+            self.order("deploy", self.folder)
         template = _template(self.folder)
-        missing = len(template["Resources"]) - len(self.rehearsal.account.made)
+        missing = len(template["Resources"]) - len(self.account.made)
         require(missing == 0, f"the account has {missing} resources less than the template")
-        found = self.rehearsal.stack(self.stack)["Outputs"]
-        outputs = {each["OutputKey"]: each["OutputValue"] for each in found}
+        outputs = {each["OutputKey"]: each["OutputValue"] for each in self.stack(self.stack_name)["Outputs"]}
         expected = OUTPUTS | (WITH_REDIS if self.name != "lite" else set())
         require(set(outputs) == expected, f"outputs missing or too many: {sorted(set(outputs) ^ expected)}")
-        tables = list(self.rehearsal.tables())
-        require(
-            tables == [outputs["TableName"]], f"the output TableName is {outputs['TableName']}, tables are {tables}"
-        )
+        tables, named = [*self.tables()], outputs["TableName"]
+        require(tables == [named], f"the output TableName is {named}, tables are {tables}")
         require("Table" in template["Resources"], "the table's logical id is not Table: an upgrade would replace it")
         return f"{len(template['Resources'])} resources, {len(outputs)} outputs"
 
     def check(self) -> str:
         command = str(Path(sys.executable).with_name("hotpartition"))
-        status, said = self.rehearsal.run(command, "check", "--stack", self.stack, "--wait", "0")
+        status, said = self.run(command, "check", "--stack", self.stack_name, "--wait", "0")
         require("Traceback" not in said, f"hotpartition check ends with a traceback: {last_line(said)}")
         require(status != 0, "hotpartition check succeeds, and no function runs here")
         return f"it found the stack, and says that its functions do not run (status {status})"
 
     def deploy_again(self) -> str:
-        before = self.rehearsal.copy()
-        said = self.rehearsal.deploy(self.folder)
+        before = self.copy()
+        said = self.order("deploy", self.folder)
         require("no changes" in said, f"cdk deploy does not say that nothing changes: {last_line(said)}")
-        require(self.rehearsal.copy() == before, "something changed")
+        require(self.copy() == before, "something changed")
         return "nothing happens"
 
     def update(self) -> str:
-        before = self.rehearsal.copy()
-        folder = self.synthesize("changed", {"max_shard_count": 64}, log_retention_days=30)
-        self.rehearsal.deploy(folder)
-        after = self.rehearsal.copy()
+        before = self.copy()
+        self.order("deploy", self.changed("changed", {"max_shard_count": 64}, log_retention_days=30))
+        after = self.copy()
         require(set(before) == set(after), f"replaced: {sorted(set(before) ^ set(after))}")
         days = {properties["RetentionInDays"] for (type_, _), properties in after.items() if type_ == LOGS}
         require(days == {30}, f"log groups keep their lines for {days} days")
@@ -249,101 +235,102 @@ class _Environment:
         return f"changed in place: {', '.join(sorted(set(changed)))}"
 
     def fail_update(self) -> str:
-        before = self.rehearsal.copy()
-        folder = self.synthesize("failing", {"max_shard_count": 32}, api={"cors_origins": ["https://chat.example.com"]})
+        before = self.copy()
+        folder = self.changed("failing", {"max_shard_count": 32}, api={"cors_origins": ["https://chat.example.com"]})
         template = _template(folder)
         template["Resources"]["ZFailing"] = {"Type": "AWS::SSM::Parameter", "Properties": {"Value": "x"}}
         _file(folder).write_text(json.dumps(template))
-        self.rehearsal.account.failing = "AWS::SSM::Parameter"
-        self.rehearsal.fail(folder, "as the rehearsal asked")
+        self.account.failing = "AWS::SSM::Parameter"
+        self.order("deploy", folder, reason=FAILS)
         self.expect("UPDATE_ROLLBACK_COMPLETE")
-        require(self.rehearsal.copy() == before, "it did not come back to what it was")
-        self.rehearsal.deploy(self.folder)
+        require(self.copy() == before, "it did not come back to what it was")
+        self.order("deploy", self.folder)
         return "taken back, and repeated"
 
     def rename(self) -> str:
-        before = self.rehearsal.copy()
-        folder = self.synthesize("renamed", name_suffix="next", is_protected=False)
-        self.rehearsal.deploy(folder)
-        require(before.items() <= self.rehearsal.copy().items(), "the first stack's resources changed")
-        require(len(self.rehearsal.tables()) == 2, "the new stack has no table of its own")
-        self.rehearsal.destroy(folder)
-        left = set(self.rehearsal.copy()) - set(before)
+        before = self.copy()
+        folder = self.changed("renamed", name_suffix="next", is_protected=False)
+        self.order("deploy", folder)
+        require(before.items() <= self.copy().items(), "the first stack's resources changed")
+        require(len(self.tables()) == 2, "the new stack has no table of its own")
+        self.order("destroy", folder)
+        left = set(self.copy()) - set(before)
         kept = {type_ for type_, _ in left}
         require(kept == ({TABLE, LOGS} if self.is_kept else set()), f"destroyed again, it left {sorted(left)}")
         for key in left:
-            del self.rehearsal.account.made[key]
+            del self.account.made[key]
         return "the first one keeps all it has"
 
     def change_key(self) -> str:
-        before = self.rehearsal.copy()
+        before = self.copy()
         key = f"arn:aws:kms:{REGION}:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
-        self.rehearsal.deploy(self.synthesize("key", kms_key_arn=key))
-        replaced = {type_ for type_, _ in before.keys() - self.rehearsal.copy().keys()}
+        self.order("deploy", self.changed("key", kms_key_arn=key))
+        replaced = {type_ for type_, _ in before.keys() - self.copy().keys()}
         expected = set() if self.name == "lite" else {REDIS}
         require(replaced == expected, f"replaced: {sorted(replaced)}, not {sorted(expected)}")
         return f"replaced: {', '.join(replaced) or 'nothing'}"
 
     def destroy(self) -> str:
         if self.is_kept:
-            require(self.rehearsal.cdk("destroy", self.folder)[0] != 0, "prod is not protected")
-            protection = {"StackName": self.stack, "EnableTerminationProtection": False}
-            self.rehearsal.cloudformation.update_termination_protection(**protection)
-        self.rehearsal.destroy(self.folder)
-        left = Counter(type_ for type_, _ in self.rehearsal.copy())
+            require(self.cdk("destroy", self.folder)[0] != 0, "prod is not protected")
+            protection = {"StackName": self.stack_name, "EnableTerminationProtection": False}
+            self.cloudformation.update_termination_protection(**protection)
+        self.order("destroy", self.folder)
+        left = Counter(type_ for type_, _ in self.copy())
         logs = sum(each["Type"] == LOGS for each in _template(self.folder)["Resources"].values())
         require(left == ({TABLE: 1, LOGS: logs} if self.is_kept else {}), f"left behind: {dict(left)}")
         return f"left: {dict(left) or 'nothing'}"
 
-    def expect(self, status: str) -> None:
-        found = self.rehearsal.stack(self.stack)["StackStatus"]
-        require(found == status, f"the stack is in {found}, not in {status}")
 
-
+PLAIN: Mapping[str, object] = {"pattern": "buckets"}
 ADDED: Mapping[str, object] = {"pattern": "adaptive"}
 CHANGED: Mapping[str, object] = {**ADDED, "settings": {"max_shard_count": 64}}
-TEAM_STEPS: Mapping[str, Mapping[str, object]] = {
-    "their table, before": {"pattern": "buckets"},
-    "HotPartition added": ADDED,
-    "a setting changed": CHANGED,
-    "the construct renamed": CHANGED,
-    "taken away": {"pattern": "buckets"},
+
+
+class _Team(Rehearsal):
+    """An application of another team: its table survives each deployment, and the journal all after the second."""
+
+    def rehearse(self, name: str) -> None:
+        for sentence, context, count in (
+            ("their table, before", PLAIN, 1),
+            ("HotPartition added", ADDED, 2),
+            ("a setting changed", CHANGED, 2),
+            ("the construct renamed", CHANGED, 2),
+            ("taken away", PLAIN, 2),
+        ):
+            self.step(f"{name}: {sentence}", partial(self.deploy, sentence, context, count))
+        self.step(f"{name}: added again", self.add_again)
+
+    def deploy(self, sentence: str, context: Mapping[str, object], count: int) -> str:
+        had, app = self.tables(), self.copy_application("Renamed" if "renamed" in sentence else "HotPartition")
+        self.order("deploy", self.synthesize(f"team-{sentence.replace(' ', '-')}", context, app))
+        tables = self.tables()
+        require(had.items() <= tables.items(), f"of {sorted(had)} one is gone or changed; there are {sorted(tables)}")
+        require(len(tables) == count, f"there are {sorted(tables)}, and should be {count}")
+        return f"tables: {', '.join(sorted(tables))}; {len(self.account.made)} resources"
+
+    def copy_application(self, id_: str) -> Path:
+        """Copy the application, with a table that outlives its stack, and the construct under an id."""
+        folder = Path(shutil.copytree(TEAM, self.out / "team", dirs_exist_ok=True))
+        text = (folder / "stack.py").read_text().replace("RemovalPolicy.DESTROY", "RemovalPolicy.RETAIN")
+        (folder / "stack.py").write_text(text.replace('"HotPartition"', f'"{id_}"'))
+        return folder / "app.py"
+
+    def add_again(self) -> str:
+        """The journal that was left behind is in the way: the deployment fails instead of making an empty one."""
+        had = self.tables()
+        app = self.copy_application("HotPartition")
+        self.order("deploy", self.synthesize("team-again", ADDED, app), reason="already exists")
+        require(self.tables() == had, "a table is gone")
+        return "the journal that was left behind is in the way, as the documents say"
+
+
+REHEARSALS: Mapping[str, type[_Environment | _Team]] = {
+    "lite": _Environment,
+    "dev": _Environment,
+    "prod": _Environment,
+    "team": _Team,
 }
-"""The application of another team, from deployment to deployment: its context."""
-
-
-def rehearse_team(rehearsal: Rehearsal) -> None:
-    """Rehearse an application of another team: its table survives each step, and the journal all after the second."""
-    for name in TEAM_STEPS:
-        rehearsal.step(f"team: {name}", partial(_deploy_team, rehearsal, name))
-    rehearsal.step("team: added again", partial(_add_again, rehearsal))
-
-
-def _deploy_team(rehearsal: Rehearsal, name: str) -> str:
-    had, app = rehearsal.tables(), _copy_team(rehearsal, "Renamed" if "renamed" in name else "HotPartition")
-    rehearsal.deploy(rehearsal.synthesize(f"team-{name.replace(' ', '-')}", TEAM_STEPS[name], app))
-    tables = rehearsal.tables()
-    expected = 1 + (len(had) > 1 or TEAM_STEPS[name] is ADDED)
-    require(had.items() <= tables.items(), f"of {sorted(had)} one is gone or changed; there are {sorted(tables)}")
-    require(len(tables) == expected, f"there are {sorted(tables)}, and should be {expected}")
-    return f"tables: {', '.join(sorted(tables))}; {len(rehearsal.account.made)} resources"
-
-
-def _copy_team(rehearsal: Rehearsal, id_: str) -> Path:
-    """Copy the application, with a table that outlives its stack, and the construct under an id."""
-    folder = Path(shutil.copytree(TEAM, rehearsal.out / "team", dirs_exist_ok=True))
-    text = (folder / "stack.py").read_text().replace("RemovalPolicy.DESTROY", "RemovalPolicy.RETAIN")
-    (folder / "stack.py").write_text(text.replace('"HotPartition"', f'"{id_}"'))
-    return folder / "app.py"
-
-
-def _add_again(rehearsal: Rehearsal) -> str:
-    """The journal that was left behind is in the way: the deployment fails instead of making an empty one."""
-    had = rehearsal.tables()
-    app = _copy_team(rehearsal, "HotPartition")
-    rehearsal.fail(rehearsal.synthesize("team-again", ADDED, app), "already exists")
-    require(rehearsal.tables() == had, "a table is gone")
-    return "the journal that was left behind is in the way, as the documents say"
 
 
 def _file(folder: Path) -> Path:
