@@ -129,7 +129,7 @@ SHAPES = (
     {"KeyConditionExpression": Key("PK").eq("room") & Key("SK").gt("1")},
     {"KeyConditionExpression": Key("PK").eq("room") & Key("SK").gte("1")},
     {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room"}},
-    {"FilterExpression": Attr("SK").contains("1")},
+    {"FilterExpression": Attr("SK").gt("1")},
     {"FilterExpression": Attr("SK").begins_with("1")},
     {"FilterExpression": Attr("text").exists()},
     {"FilterExpression": ~Attr("text").exists()},
