@@ -73,6 +73,11 @@ class Calls:
         """Return an item's device: it belongs to the item as its key does."""
         return DEVICES[sum(name_of(key).encode()) % len(DEVICES)]
 
+    def place(self, request: Request) -> Request:
+        """Add to a request what the shard of its item is chosen by, if its key does not say it."""
+        is_told = "Key" in request and self._combination.hashed == "by_attribute"
+        return {**request, "Hashed": self.device_of(request["Key"])} if is_told else request
+
     @property
     def items(self) -> st.SearchStrategy[dict[str, Any]]:
         """Items: key, device, and some of the other attributes."""

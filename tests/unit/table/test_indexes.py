@@ -38,14 +38,20 @@ class TestSharded:
         return create("indexed", "PK", "SK", indexes={INDEX: (SHARD, "at")})
 
     def test_the_shard_is_chosen_by_the_items_own_key(self, plain):
-        """A storage contract: the value, and a shard by collection and sort key, however it gets its value."""
-        table = open_indexed(plain)
+        """A storage contract: the value, and a shard by collection and sort key, however it gets or loses its value."""
+        table, names = open_indexed(plain), {"ExpressionAttributeNames": {"#s": "status"}}
         put_all(table, (item(number) for number in range(4)))
-        for number in range(2):
-            key, names = {"PK": f"room-{number}", "SK": f"{number:04}"}, {"#s": "status"}
-            table.update_item(Key=key, **updating("SET #s = :s", s="DONE"), ExpressionAttributeNames=names)
-        shards = {found["SK"]: found[SHARD] for found in plain.scan()["Items"]}
-        assert shards == {"0000": "DONE#_1", "0001": "DONE#_1", "0002": "OPEN#_0", "0003": "OPEN#_2"}
+        changes = [updating("SET #s = :s", s="DONE"), {"UpdateExpression": "remove n, #s"}]
+        for number, change in enumerate(changes):
+            table.update_item(Key={"PK": f"room-{number}", "SK": f"{number:04}"}, **change, **names)
+        shards = {found["SK"]: found.get(SHARD) for found in plain.scan()["Items"]}
+        assert shards == {"0000": "DONE#_1", "0001": None, "0002": "OPEN#_0", "0003": "OPEN#_2"}
+
+    def test_the_value_itself_may_be_asked_for(self, plain):
+        table = open_indexed(plain)
+        table.put_item(Item=item(1))
+        named = {"ProjectionExpression": "#s", "ExpressionAttributeNames": {"#s": "status"}}
+        assert table.query(**OF_OPEN, **named)["Items"] == [{"status": "OPEN"}]
 
     @pytest.mark.parametrize("range_key", ["at", None], ids=["equal range keys", "no range key"])
     @pytest.mark.parametrize("options", [{}, {"Limit": 7, "ScanIndexForward": False}])
