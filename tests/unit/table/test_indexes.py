@@ -47,11 +47,12 @@ class TestSharded:
         shards = {found["SK"]: found.get(SHARD) for found in plain.scan()["Items"]}
         assert shards == {"0000": "DONE#_1", "0001": None, "0002": "OPEN#_0", "0003": "OPEN#_2"}
 
-    def test_the_value_itself_may_be_asked_for(self, plain):
+    def test_the_value_itself_is_shown_if_it_is_asked_for(self, plain):
         table = open_indexed(plain)
         table.put_item(Item=item(1))
         named = {"ProjectionExpression": "#s", "ExpressionAttributeNames": {"#s": "status"}}
         assert table.query(**OF_OPEN, **named)["Items"] == [{"status": "OPEN"}]
+        assert table.query(**OF_OPEN, ProjectionExpression="n")["Items"] == [{"n": 1}]
 
     @pytest.mark.parametrize("range_key", ["at", None], ids=["equal range keys", "no range key"])
     @pytest.mark.parametrize("options", [{}, {"Limit": 7, "ScanIndexForward": False}])
