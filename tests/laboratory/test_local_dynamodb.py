@@ -235,7 +235,10 @@ def test_prices(local, stored, operation, request_, units, of_index):
 
 
 def test_a_failed_condition_costs_and_an_invalid_request_does_not(local):
-    """A refused put is charged for the larger item, which is returned when asked; units of an invalid one go back."""
+    """A refused put is charged for the larger item, which is returned when asked; units of an invalid one go back.
+
+    So is a transaction that a condition cancels, at twice the cost.
+    """
     condition = {"ConditionExpression": "attribute_not_exists(pk)"}
     unused = {**condition, "ExpressionAttributeNames": {"#unused": "x"}}
     bad = local.refused("put_item", Item=item("a", "0", 9_000), **unused)
@@ -246,8 +249,11 @@ def test_a_failed_condition_costs_and_an_invalid_request_does_not(local):
     local.now += 1_000.0
     asked = {**condition, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
     assert local.refused("put_item", Item=item("a", "0", 100), **asked)["Item"] == item("a", "0", 9_000)
+    local.now += 1_000.0
+    cancelled = [{"Put": {"TableName": "t", "Item": item("a", "0", 100), **condition}}]
+    local.refused("transact_write_items", TransactItems=cancelled)
     (row,) = local.meter.rows_since(0)
-    assert (row.writes, row.write_wcu) == (3, 27)
+    assert (row.writes, row.write_wcu) == (4, 27 + 2 * 9)
 
 
 def test_a_transaction_costs_twice_and_with_a_token_is_written_once(spent):
