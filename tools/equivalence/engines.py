@@ -36,7 +36,7 @@ _CREDENTIALS: Mapping[str, Any] = {
     "region_name": "eu-central-1",
 }
 _CONFIG = Config(max_pool_connections=20, retries={"total_max_attempts": 2, "mode": "standard"})
-_ONCE = _CONFIG.merge(Config(retries={"total_max_attempts": 1}))
+_ONCE = _CONFIG.merge(Config(retries={"total_max_attempts": 1, "mode": "standard"}))
 """moto's server responds to some wrong requests with 500, which each further attempt would wait for."""
 
 

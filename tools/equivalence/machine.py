@@ -249,12 +249,14 @@ def _compare_refusals(combination: Combination, engines: Sequence[Any], calls: C
 
     Kinds are compared: the text of a refusal may quote an expression, which has our part in it.
     """
+    # libcurl leaves checks of parameters to DynamoDB.
+    left_out: set[Any] = {None, *([("ParamValidationError",)] if combination.is_curl else [])}
     tables = [create_table(engine, combination) for engine in engines]
     stored = create_table(engines[-1], combination, is_ours=True)
     ours = Subject(combination, stored, shards=4).build()
     for call in calls.list_wrong():
         kinds = {perform(table, call).kind for table in tables}
-        if len(kinds) == 1 and None not in kinds:
+        if len(kinds) == 1 and not kinds & left_out:
             counter["refused"] += 1
             told = Call(call.method, calls.place(call.request)) if call.method == "update_item" else call
             require_equal(call, kinds, {perform(ours, told).kind})
