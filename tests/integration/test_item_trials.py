@@ -12,8 +12,10 @@ from contextlib import suppress
 
 import boto3
 import pytest
+from redis import Redis
 
 from hotpartition.redis.cluster import lease_key
+from support.redis_process import running_redis
 from support.servers import DynamoDBServer, running
 from support.tables import define_table
 from tools.play.read import find_processes, wait_for_holder
@@ -93,9 +95,9 @@ class Rush:
         return max((at for acknowledged, at in self.written if acknowledged < instant), default=0.0)
 
 
-def find_lease(server):
+def find_lease(port):
     """Wait until a reader took the lease for the first time."""
-    with server.admin as redis:
+    with Redis(port=port, decode_responses=True) as redis:
         while True:
             for key in redis.scan_iter("hp:cache:lease:*"):
                 assert key.startswith(lease_key("cache", SUBJECT, ""))
@@ -105,14 +107,15 @@ def find_lease(server):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.long)])
-def test_whoever_reads_for_all_is_killed(own_redis_server, aws_environment, kills):
+def test_whoever_reads_for_all_is_killed(tmp_path, aws_environment, kills):
     """No other process is refused; nothing is older than the bound, or than it says."""
-    chance, port = random.Random(7), own_redis_server.port
-    with running(DynamoDBServer()) as endpoint:
+    chance = random.Random(7)
+    with running_redis(tmp_path) as redis, running(DynamoDBServer()) as endpoint:
+        port = redis.port
         boto3.client("dynamodb", endpoint_url=endpoint).create_table(TableName="items", **define_table("PK", "SK"))
         rush, killed = Rush(endpoint, port), 0
         try:
-            lease = find_lease(own_redis_server)
+            lease = find_lease(port)
             while killed < kills:
                 processes = find_processes(port)
                 _, client = wait_for_holder(port, lease)
