@@ -18,13 +18,17 @@ async def up(config: LocalConfig) -> None:
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
     assert main is not None  # noqa: S101 - asyncio runs this
+
+    def stop() -> None:
+        if not main.cancelling():  # once: then what runs is being stopped
+            main.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: main.cancelling() or main.cancel())  # once: what runs is being stopped
+        loop.add_signal_handler(number, stop)
     try:
         async with AsyncExitStack() as cleanup:
-            run = LocalRun(config, cleanup, say=partial(print, flush=True))
-            await run.start()
-            await run.stop_requested.wait()
+            await LocalRun(config, cleanup, stop, say=partial(print, flush=True)).start()
+            await loop.create_future()
     except asyncio.CancelledError:
         print("stopped", flush=True)
 

@@ -36,17 +36,23 @@ MESSAGES = "POST /conversations/{conversation_id}/messages"
 class LocalRun:
     """The whole stack on this machine. Whatever was started is stopped by `cleanup`, after a start that failed as well.
 
-    `say` gets one line for each step.
+    `stop` is what the control API calls to end it. `say` gets one line for each step.
     """
 
-    def __init__(self, config: LocalConfig, cleanup: AsyncExitStack, say: Callable[[str], None] = print) -> None:
+    def __init__(
+        self,
+        config: LocalConfig,
+        cleanup: AsyncExitStack,
+        stop: Callable[[], None],
+        say: Callable[[str], None] = print,
+    ) -> None:
         self.config = config
-        self.stop_requested = asyncio.Event()
         self.pools: dict[str, FunctionPool] = {}
         self.redis: RedisNodes | None = None
         self.dynamodb = DynamoDB(config.work_dir / "moto")
         self.api_url = self.control_url = self.page_url = ""
         self._cleanup = cleanup
+        self._stop = stop
         self._say = say
         self._stack: Stack
         self._journals: dict[str, dict[str, str]] = {}
@@ -171,7 +177,7 @@ class LocalRun:
         # Next to the API's, so that documents can name it.
         control = Control(
             status=self.status,
-            stop=self.stop_requested.set,
+            stop=self._stop,
             dynamodb=self.dynamodb,
             redis=self.redis,
             pools=self.pools,
