@@ -80,14 +80,15 @@ async def take_figures(name: str) -> None:
 
 def measure_row(name: str) -> dict[str, Any] | None:
     """Measure one row and return its document, or None when it failed; its error is on stderr then."""
-    started, log_path = time.monotonic(), WORK / f"{name}.log"
+    started, log_path, path = time.monotonic(), WORK / f"{name}.log", OUT / f"{name}.json"
+    path.unlink(missing_ok=True)  # a row that fails leaves nothing behind that looks like its own
     with log_path.open("wb") as log:  # the functions' metrics and log lines
         command = [sys.executable, "-m", "tools.bench", "--row", name]
         status = subprocess.run(command, stdout=log, stderr=log, cwd=ROOT, check=False).returncode
     if status:
         print(f"{name} failed:\n{log_path.read_text(errors='replace')[-4000:]}", file=sys.stderr)
         return None
-    document: dict[str, Any] = json.loads((OUT / f"{name}.json").read_text())
+    document: dict[str, Any] = json.loads(path.read_text())
     print(f"{name}: ratio {document['ratio']:.2f} ({time.monotonic() - started:.0f} s)", flush=True)
     return document
 

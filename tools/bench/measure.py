@@ -22,7 +22,7 @@ from rich.table import Table
 
 PACKAGES = ("aws-lambda-powertools", "awslambdaric", "boto3", "botocore", "pydantic", "pydynox", "redis", "urllib3")
 RUNS = 5
-"""Of each side. So many that the most disturbed ones do not count as spread."""
+"""Of each side: enough to leave the most disturbed one at either end out of the spread."""
 MICROSECONDS = 1e6
 COLLECTED = "the garbage collector is on, and has just collected when a batch begins; one batch of each side warms up"
 CPU = f"CPU of the measuring process only, all its threads (time.process_time); {COLLECTED}"

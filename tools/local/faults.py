@@ -26,7 +26,7 @@ _NOT_ON_DEMAND = {
     "AccountLimitExceeded": "RequestLimitExceeded",
     "ProvisionedThroughputExceeded": "ProvisionedThroughputExceededException",
 }
-"""The exceptions of the limits that are no ThrottlingException, which is a table's on demand (public error logs)."""
+"""Limits whose exception is not ThrottlingException, as of a table on demand for all others (public error logs)."""
 
 
 class ServiceError(Exception):

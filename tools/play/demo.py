@@ -19,7 +19,14 @@ async def run(options: argparse.Namespace) -> int:
     found = read_messages_file(Path(file)) if file else ()
     scale = measure_scale(len(found[0][1]) if found else None)
     workload = generate_workload(seed=options.seed, scale=scale, duration_seconds=options.duration)
-    if found:
-        workload = replay_workload(workload, found, name=Path(str(file)).name)
-    place = {"out_dir": options.out, "environment": options.environment}
-    return await present(Plan(workload=workload, scale=scale, seed=options.seed, is_whole=True, **place))
+    if file:
+        workload = replay_workload(workload, found, name=Path(file).name)
+    plan = Plan(
+        workload=workload,
+        scale=scale,
+        seed=options.seed,
+        out_dir=options.out,
+        environment=options.environment,
+        is_whole=True,
+    )
+    return await present(plan)

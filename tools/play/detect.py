@@ -12,6 +12,7 @@ import asyncio
 import json
 import random
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -133,7 +134,10 @@ def offered_by_environment(reports: Iterable[Report]) -> dict[str, float]:
     largest: dict[tuple[str, int], float] = {}
     for report in sorted(reports, key=lambda report: report.value):
         largest[report.source, report.slot] = report.value
-    return {source: sum(value for (own, _), value in largest.items() if own == source) for source, _ in largest}
+    shares: defaultdict[str, float] = defaultdict(float)
+    for (source, _), value in largest.items():
+        shares[source] += value
+    return shares
 
 
 def summarize(heats: Sequence[Heat]) -> dict[str, object]:
