@@ -32,6 +32,7 @@ from hotpartition.core.freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
 from tools.figures import Bar, at_least, at_most
+from tools.limits import PARTITION_RCU
 from tools.play.client import OK, REFUSED, Client, Recorder, Response, begin_each, every
 from tools.play.detect import SETTINGS, Rig, conclude, running_rig
 from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, count_origins, list_ages_ms, quantile_ms
@@ -240,7 +241,8 @@ async def run(options: argparse.Namespace) -> int:
     trials, seed = options.trials, options.seed
     rng, conversation = random.Random(seed), f"read-{seed}"
     more = (
-        *("--settings", json.dumps(SETTINGS | scale_reads(SCALE)), "--partition-read-limit", f"{3000 * SCALE:g}"),
+        *("--settings", json.dumps(SETTINGS | scale_reads(SCALE))),
+        *("--partition-read-limit", f"{PARTITION_RCU * SCALE:g}"),
         *environment_options("min", {READER: READERS, "operate": 1}),
         *environment_options("max", {READER: MOST_READERS}),
         *("--more", json.dumps({"clock_skews_ms": {READER: CLOCK_SKEWS_MS}})),
