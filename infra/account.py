@@ -123,7 +123,9 @@ def _look_at_stack(findings: Findings, cloudformation: Any, name: str) -> None:
     findings.is_new = status in {"REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"}
     if status in STUCK:
         reason = f" ({stack['StackStatusReason']})" if "StackStatusReason" in stack else ""
-        findings.missing.append(f"{found}{reason}: remove what is in the way, then the stack (`npx cdk destroy`)")
+        findings.missing.append(
+            f"{found}{reason}: remove what is in the way, then `aws cloudformation delete-stack --stack-name {name}`"
+        )
     elif status == "UPDATE_ROLLBACK_FAILED":
         findings.missing.append(f"{found}: `aws cloudformation continue-update-rollback --stack-name {name}`")
     elif status.endswith("_IN_PROGRESS") and not findings.is_new:
