@@ -36,6 +36,7 @@ TARGET = LayerTarget(python_version="3.13", architecture="arm64", platform="aarc
 INSTALLED = (
     "bin/jp.py",
     "pkg/__init__.py",
+    "bin/__pycache__/jp.cpython-39.pyc",
     "pkg/__pycache__/__init__.cpython-39.pyc",
     ".lock",
     "pkg-1.0.dist-info/METADATA",
