@@ -76,7 +76,7 @@ class OwnTable:
         keys = {key["KeyType"]: key["AttributeName"] for key in found["KeySchema"]}
         partition_key, sort_key = keys["HASH"], keys.get("RANGE", "")
         if types[partition_key] != "S":
-            raise UsageError(f"the partition key of {name} is no string, so there is nothing to shard in it")
+            raise UsageError(f"the partition key of {name} is no string, so it can name neither shards nor routes")
         place = JournalPlace(name, partition_key, sort_key="")
         if sort_key:
             place = build_journal_place(settings, partition_key, sort_key, sort_type=types[sort_key])
