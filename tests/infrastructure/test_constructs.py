@@ -24,6 +24,9 @@ from infrastructure.template import Template, short_name
 from support.documents import run_examples
 
 READS = {f"dynamodb:{name}" for name in ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")}
+WRITES = {f"dynamodb:{verb}Item" for verb in ("BatchWrite", "Put", "Update", "Delete")} | {
+    "dynamodb:ConditionCheckItem"
+}
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +220,7 @@ def test_every_public_name_has_an_example_that_runs(name, public):
 
 
 def test_the_smallest_example_is_synthesized(tmp_path):
-    """Its function gets the settings of a table in band, with routes in it, and nothing else is made for it."""
+    """Its function gets the settings and the rights of a table in band, with routes in it; nothing else is made."""
     path = os.pathsep.join(map(str, (ROOT, ROOT / "layers/routing/python")))
     # The CDK's own rules take many seconds; they judge `prod`.
     quick = {"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20", "CDK_VALIDATION": "false"}
@@ -226,5 +229,6 @@ def test_the_smallest_example_is_synthesized(tmp_path):
     template = Template.read(tmp_path)
     kinds = {resource["Type"] for resource in template.body["Resources"].values()}
     assert not [kind for kind in kinds if "ElastiCache" in kind or "EC2" in kind]
-    variables = template.only("AWS::Lambda::Function")["Environment"]["Variables"]
-    assert variables.keys() == {"TABLE_NAME", "HOTPARTITION_TABLE_NAME"}
+    function = template.only("AWS::Lambda::Function")
+    assert function["Environment"]["Variables"].keys() == {"TABLE_NAME", "HOTPARTITION_TABLE_NAME"}
+    assert {action for action, _, _ in template.rights(function)} == READS | WRITES
