@@ -11,13 +11,17 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import urllib3
+from aiohttp.test_utils import TestClient, TestServer
 
 from tools.local.events import HttpRequest, Route, build_http_event
 from tools.local.functions import ThrottledInvocationError
+from tools.local.gateway import Gateway
 
 pytestmark = pytest.mark.slow
 
@@ -171,6 +175,35 @@ def test_an_event_has_payload_format_2():
     assert (context["time"], context["timeEpoch"]) == ("12/Mar/2020:18:03:58 +0000", 1_584_036_238_000)
     by_client = {"method": "GET", "path": made["rawPath"], "sourceIp": "127.0.0.1", "userAgent": "u"}
     assert context["http"] == {**by_client, "protocol": "HTTP/1.1"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "response"),
+    [
+        ("/echo/a%23b", "ä", (200, {"word": "a#b"})),
+        # What is wrong with an empty id, the function says.
+        ("/echo/", "", (200, {"word": ""})),
+        ("/nowhere", "", (404, {"message": "Not Found"})),
+        ("/echo/a", "x" * (7 * 1024 * 1024), (413, {"message": "Request Entity Too Large"})),
+    ],
+)
+def test_the_gateway_responds_alone_where_no_function_can(loop, path, body, response):
+    """Without a route, and to what is larger than the payload of an invocation."""
+    asked = []
+
+    async def invoke(payload):
+        event = json.loads(payload)
+        asked.append(event.get("body", ""))
+        return SimpleNamespace(error=None, payload=json.dumps(event["pathParameters"]))
+
+    async def post():
+        server = TestServer(Gateway({"POST /echo/{word}": SimpleNamespace(invoke=invoke)}).app())
+        text = {"data": BytesIO(body.encode()), "headers": {"Content-Type": "text/plain"}}
+        async with TestClient(server) as client, client.post(path, **text) as found:
+            return found.status, await found.json()
+
+    assert loop.run(post()) == response
+    assert asked == ([body] if response[0] == 200 else [])
 
 
 def children_of(pid):
