@@ -115,7 +115,7 @@ def test_the_journal_comes_before_redis(hot):
 
 
 def test_only_what_can_be_hot_is_judged_and_what_is_quiet_is_forgotten(hot, monkeypatch):
-    """Ten times a second nobody can look at all: of a thousand that send a report, the one with load, for 15 s.
+    """Ten times a second is too often for all: of a thousand that send a report, the one with load, for 15 s.
 
     Neither its writes nor its reads are judged after that, and its route is not brought to Redis any more.
     """

@@ -153,7 +153,7 @@ def has_slot_with(samples: list[Sample], wcu: float) -> bool:
 def test_what_is_kept_and_who_is_judged_are_as_in_the_reference(reports, later_slots):
     """After every report, and after some of it was forgotten: the same samples, and no warm key is left out.
 
-    However long a consumer runs, and whoever writes: of what has left the horizon the window holds nothing.
+    However long a consumer runs, and whatever is written: of what has left the horizon the window holds nothing.
     """
     window, taken = ReportWindow(THRESHOLDS.loud_wcu), []
     for now_ms in (START_MS, START_MS + later_slots * 250):

@@ -211,8 +211,8 @@ def take_reports(world):
 def test_a_page_is_counted_with_what_it_took(world, is_strong, rcu_each):
     """All of its queries, the base key's among them; a page with a cursor is a page like others.
 
-    One that is refused, with the least that it takes: whoever meets the limit offers load, too. A point read is not
-    counted, since no cache of pages would help it.
+    One that is refused, with the least that it takes: a reader that meets the limit offers load, too. A point read is
+    not counted, since no cache of pages would help it.
     """
     reader, cursor = world.reader(sampling_distance_rcu=0.5), None
     for _ in range(2):
