@@ -11,6 +11,7 @@ import gzip
 import json
 from dataclasses import replace
 from math import inf
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +20,7 @@ from hotpartition.core.route import Close, Generation
 from tools.history import FAULTS, Read, Seen, Verdict
 from tools.local.metering import TimelineRow
 from tools.play import detect, read, soak
-from tools.play.client import Client, HttpApi, Recorder
+from tools.play.client import Client, HttpApi, Recorder, Response
 from tools.play.detect import Heat
 from tools.play.example import DEVICES, HOT_SITE, DevicesApi, judge_views
 from tools.play.faults import KINDS, FaultInjector
@@ -183,6 +184,26 @@ def test_throttles_are_counted_by_when_and_where_they_were():
     assert (never.before_raise, never.after_raise) == (127, 0)
     # What was stored counts as well: 5 and 9 of the two keys in the second from 11 s on.
     assert count_busiest_second(timeline[:6], "hot") == 14
+
+
+def page_of(message_id, cursor):
+    message = {"conversation_id": "c", "message_id": message_id, "sender": "s", "body": "b"}
+    return Response(200, {"messages": [message], "next_cursor": cursor})
+
+
+@pytest.mark.parametrize(("last", "ids"), [(page_of("1", None), ["0", "1"]), (Response(400), ["0"])])
+def test_a_read_follows_its_cursors_from_its_first_page(last, ids):
+    """It began with that page, and one that was broken off is not complete."""
+    moments, pages = iter(range(1, 20)), {None: page_of("0", "x"), "x": last}
+
+    async def respond(_, parameters):
+        return pages[parameters.get("cursor")]
+
+    client = Client(api=SimpleNamespace(read=respond), recorder=Recorder(), rng=Random(1), now=lambda: next(moments))
+    is_all = asyncio.run(client.read("c", order="oldest", consistency="strong", limit=1))
+    (read_,) = client.recorder.reads
+    assert (is_all, read_.complete) == (len(ids) == 2, len(ids) == 2)
+    assert ([seen.message_id for seen in read_.messages], read_.started_at) == (ids, 2)
 
 
 class Stored:
