@@ -278,6 +278,15 @@ class TestCommands:
         part = ask(world, {"command": "verify"}, remaining_ms=5_000)
         assert (part["counts"]["equal"], part["cursor"] is None) == (100, False)
 
+    def test_a_store_that_fails_is_a_response(self, world):
+        """Redis, where there is nothing to compare with; a journal that refuses is worth repeating."""
+        world.raise_to(4, 5)
+        world.registry.is_down = True
+        assert ask(world, {"command": "verify"})["error"]["kind"] == "registry-unavailable"
+        world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
+        error = ask(world, RAISE)["error"]
+        assert (error["kind"], "repeating" in error["message"]) == ("retry-later", True)
+
     def test_the_largest_responses_fit(self, world):
         """A thousand routes with the longest ids: far below what Lambda carries."""
         for i in range(1_100):

@@ -88,6 +88,14 @@ def test_a_read_obeys_the_journals_closes_alone(hint, journal):
     assert hint.checked_by(journal) == Route(hint.generations | journal.generations, journal.closes)
 
 
+@given(routes)
+def test_the_writers_view_keeps_all_it_came_from(route):
+    """So a route that is known to be covered by it brings nothing new."""
+    assert route.as_announced.covers(route)
+    assert route.as_announced.as_announced == route.as_announced
+    assert route.as_announced.generations == route.generations
+
+
 @given(routes, generations, times)
 def test_a_completed_raise_holds_from_its_beginning_on(route, added, later):
     """Behind every confirmed close, and for writers in the present era and behind a pending close; nothing is left."""
