@@ -24,9 +24,7 @@ from infrastructure.template import Template, short_name
 from support.documents import run_examples
 
 READS = {f"dynamodb:{name}" for name in ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")}
-WRITES = {f"dynamodb:{verb}Item" for verb in ("BatchWrite", "Put", "Update", "Delete")} | {
-    "dynamodb:ConditionCheckItem"
-}
+WRITES = {f"dynamodb:{verb}Item" for verb in ("BatchWrite", "ConditionCheck", "Delete", "Put", "Update")}
 
 
 @pytest.fixture(scope="module")
