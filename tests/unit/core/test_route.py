@@ -15,7 +15,10 @@ from hotpartition.core.route_history import BY_HAND, MAX_NAME_LENGTH, Cause, Rai
 
 @pytest.mark.parametrize(
     "text",
-    ["", "8", "@1", "0@1", "8@1.5", "8@01", "8@1 ", "८@1", "closing", "closed@", "closed@-1", "Closed@1", "close@1"],
+    [
+        *("", "8", "@1", "0@1", "-1@1", "1e3@1", "8@1.5", "8@01", "8@1 ", "८@1"),
+        *("closing", "closed@", "closed@-1", "closed@01", "closed@1 ", "Closed@1", "close@1"),
+    ],
 )
 def test_a_malformed_member_is_refused(text):
     """A reader must not go on without a generation or close that it cannot read."""
