@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import ceil
 from random import Random
 from typing import Any
@@ -143,19 +143,25 @@ class SetRoutes:
         return shown.route
 
     def _route(self, collection: str) -> Route:
-        count = self._count_of(collection)
-        return Route(frozenset({Generation(0, count)} if count else ()))
+        return _route_of(self._count_of(collection))
+
+
+@cache
+def _route_of(count: int) -> Route:
+    """Build the route of `count` shards once: what is computed from it stays with it."""
+    return Route(frozenset({Generation(0, count)} if count else ()))
 
 
 def _set_by(name: str, open_routes: Callable[[World], Routes], *, has_base: bool = True, **others: Any) -> Strategy:
     """Build a strategy in which a message has one place, by the routes of each environment."""
+    form = replace(KEY_FORM, has_base=has_base)
 
     def build_engine(world: World, random: Random, settings: MessageSettings) -> ProductEngine:
         return build_fixed_engine(
             open_routes(world),
             telemetry=world.meter,
             clock=world.clock(random),
-            form=replace(KEY_FORM, has_base=has_base),
+            form=form,
             choices=1,
             budget_ms=settings.request_budget_ms,
         )
