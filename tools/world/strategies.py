@@ -135,7 +135,7 @@ class SetRoutes:
 
     def refused(self, collection: str) -> Route:
         """Implement `Routes.refused`."""
-        return self.for_write(collection)
+        return self._route(collection)
 
     def learn(self, collection: str, shown: JournalEntry, **_: Any) -> Route:
         """Implement `Routes.learn`: there is no journal."""
