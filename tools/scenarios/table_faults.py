@@ -421,7 +421,7 @@ class _Client:
         )
 
     def read_collection(self, collection: str, *, is_strong: bool, newest_first: bool, limit: int | None) -> None:
-        """Read all of a collection, in pages of so many."""
+        """Read all of a collection, in pages of `limit` items."""
         began = self._engine.now
         request: dict[str, Any] = {
             "KeyConditionExpression": Key("PK").eq(collection),
@@ -458,7 +458,7 @@ def _is_absence(error: Exception | None) -> bool:
 
 
 def position_of(sort_key: Any) -> int | None:
-    """Tell the time in a sort key; of a bound that is none, nothing."""
+    """Return the time in a sort key; None for a bound that has no time."""
     text = str(sort_key)[:15]
     return int(text) if text.isdecimal() else None
 

@@ -20,7 +20,7 @@ PROMPT_SECONDS = 1.0
 
 
 class Meter:
-    """Counts, bin by bin, what DynamoDB, the product and clients tell it. Pages count until `pages_end`."""
+    """Counts, bin by bin, what DynamoDB, the product and clients report. Pages count until `pages_end`."""
 
     def __init__(self, engine: Engine, *, hot: str = "", seconds: float = 60.0, pages_end: float = inf) -> None:
         self._engine = engine
@@ -101,7 +101,7 @@ class Meter:
             self._at(self._engine.now)["waited"] += 1
 
     def event(self, message: str, **facts: object) -> None:
-        """Implement `Telemetry.event`: nobody listens."""
+        """Implement `Telemetry.event`: events are not kept."""
 
     def flush(self) -> None:
         """Implement `Telemetry.flush`."""

@@ -190,12 +190,12 @@ class Folds(_Operators):
                 self._ask(fold, timeout_seconds=LONGEST_REPAIR_SECONDS)
 
     def _fold(self, collection: str, ends: tuple[Call, Clock]) -> None:
-        number, limits = len(self.moved), {"items_per_second": FOLDED_PER_SECOND, "settle_seconds": FOLD_SETTLE_SECONDS}
+        number = len(self.moved)
         self.moved[number] = 0
 
         def note(moved: int) -> None:
             self.moved[number] = moved
 
         call, clock = ends
-        folder = Folder(call, self.form, clock, **limits)
+        folder = Folder(call, self.form, clock, items_per_second=FOLDED_PER_SECOND, settle_seconds=FOLD_SETTLE_SECONDS)
         folder.fold(collection, shard_count=self.shard_count, progress=note)

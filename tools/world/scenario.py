@@ -206,9 +206,9 @@ def scaled_settings(
 ) -> ProductSettings:
     """Build settings with smaller thresholds, and others as given, for clients and partitions that are as small."""
     thresholds = scale_thresholds(scale)
-    leases = {"lease_seconds": times.lease_ms / 1000, "sampling_distance_wcu": thresholds.pop("sampling_distance_wcu")}
+    scaled = {"lease_seconds": times.lease_ms / 1000, "sampling_distance_wcu": thresholds.pop("sampling_distance_wcu")}
     return ProductSettings(
-        writer=MessageSettings.defaults("write", **NAMES, **leases, **writer),
+        writer=MessageSettings.defaults("write", **NAMES, **scaled, **writer),
         consumer=Settings.defaults("consumer", **NAMES, **thresholds, **consumer),
         times=times,
     )
