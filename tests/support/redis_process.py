@@ -1,7 +1,4 @@
-"""A real `redis-server` for tests that are not asynchronous: the local run's; and all adapters on one connection.
-
-Much of it puts the adapters together: the tests of Redis need them on real and on simulated connections.
-"""
+"""A real `redis-server` for tests that are not asynchronous: the local run's; and all adapters on one connection."""
 
 from __future__ import annotations
 
@@ -54,9 +51,9 @@ class Adapters(NamedTuple):
 
 
 @contextmanager
-def running_redis(folder: Path) -> Iterator[RedisServer]:
-    """Run a server in a block, at the end of which it is killed; it may be paused."""
-    server = RedisServer(find_binary(os.environ), folder, free_port())
+def running_redis(folder: Path, port: int | None = None) -> Iterator[RedisServer]:
+    """Run a server in a block, at the end of which it is killed; it may be paused, and run again on its port."""
+    server = RedisServer(find_binary(os.environ), folder, port or free_port())
     with asyncio.Runner() as runner:
         runner.run(server.start())
         try:
