@@ -64,7 +64,8 @@ def test_every_request_goes_through_both_clients(dynamodb):
     """And what is stored and read is the same. What the calls mean is proven where the adapters are used."""
     store, journal = dynamodb.store, dynamodb.journal
     creations = [message.to_item(key) for key in ("c", "c#0") for message in (ONE, TWO, THREE)]
-    assert [store.create(item) for item in [*creations, creations[0]]] == [None] * 6 + [ONE]
+    other = build_message(1, body="another").to_item("c")
+    assert [store.create(item) for item in [*creations, other]] == [None] * 6 + [ONE]
     newest = QueryResponse((THREE, TWO), False)
     fetched = store.fetch([query()], is_strong=True, journal_of="c")
     assert (fetched.responses, fetched.journal) == ((newest,), JournalEntry())
