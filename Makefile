@@ -155,7 +155,7 @@ bench: setup ## Measure every row against its rival (10 minutes; ONLY=<name> tak
 detect-trials: .venv/.tool ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
 	$(BIN)/python -m tools.play detect
 
-read-trials: .venv/.tool ## A rush of readers, of pages and of an item, in which whoever reads for all is killed, fifty times (5 minutes)
+read-trials: .venv/.tool ## A rush of readers, of pages and of an item, in which the process that reads for all is killed, fifty times (5 minutes)
 	$(BIN)/python -m tools.play read
 	$(BIN)/pytest -m long tests/integration/test_item_trials.py
 
