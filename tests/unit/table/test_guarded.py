@@ -20,6 +20,7 @@ from support.tables import define_table
 
 NAME = "readings"
 KEYS = [{"PK": "room", "SK": f"{number:04}"} for number in range(5)]
+STATEMENT = "readings: a PartiQL"
 UNKNOWN = ("search_vectors", "start_bulk_put_items")
 ROOM = {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": {"S": "room"}}}
 
@@ -69,6 +70,14 @@ def test_batches_read_and_write_what_is_stored(table, plain, twin):
         client.batch_write_item(RequestItems=writes, ReturnItemCollectionMetrics="SIZE")
 
 
+def test_batches_of_one_table_have_the_metadata_of_a_response(table):
+    """Code that is not the project's looks at it."""
+    client = table.meta.client
+    read = client.batch_get_item(RequestItems={NAME: {"Keys": KEYS[:1]}})
+    written = client.batch_write_item(RequestItems={NAME: [{"DeleteRequest": {"Key": KEYS[0]}}]})
+    assert [each["ResponseMetadata"]["HTTPStatusCode"] for each in (read, written)] == [200, 200]
+
+
 @pytest.mark.parametrize(
     "keys", [[], KEYS[:1] * 2, [{"PK": "room"}], [{"PK": "room", "SK": str(number)} for number in range(101)]]
 )
@@ -106,9 +115,9 @@ def test_paginators_read_all_shards(typed, twin):
 @pytest.mark.parametrize(
     ("method", "request_", "words"),
     [
-        ("execute_statement", {"Statement": 'SELECT * FROM "readings"."by-owner"'}, "readings: a PartiQL"),
-        ("batch_execute_statement", {"Statements": [{"Statement": "DELETE FROM READINGS WHERE PK = 'a'"}]}, "PartiQL"),
-        ("execute_transaction", {"TransactStatements": [{"Statement": 'SELECT * FROM "readings"'}]}, "PartiQL"),
+        ("execute_statement", {"Statement": 'SELECT * FROM "readings"."by-owner"'}, STATEMENT),
+        ("batch_execute_statement", {"Statements": [{"Statement": "DELETE FROM READINGS WHERE PK = 'a'"}]}, STATEMENT),
+        ("execute_transaction", {"TransactStatements": [{"Statement": 'SELECT * FROM "readings"'}]}, STATEMENT),
         *((method, {"TableName": NAME}, f"{method}.*readings") for method in UNKNOWN),
     ],
 )
