@@ -75,8 +75,12 @@ class Calls:
 
     def place(self, request: Request) -> Request:
         """Add to a request what the shard of its item is chosen by, if its key does not say it."""
-        is_told = "Key" in request and self._combination.hashed == "by_attribute"
-        return {**request, "Hashed": self.device_of(request["Key"])} if is_told else request
+        is_open = "Key" in request and self._combination.hashed == "by_attribute"
+        return {**request, "Hashed": self.device_of(request["Key"])} if is_open else request
+
+    def complete(self, call: Call) -> Call:
+        """Return a call as the table under test takes it: an update may create an item, so its place is added."""
+        return call._replace(request=self.place(call.request)) if call.method == "update_item" else call
 
     @property
     def items(self) -> st.SearchStrategy[dict[str, Any]]:

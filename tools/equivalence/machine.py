@@ -120,7 +120,7 @@ class Machine(RuleBasedStateMachine):
         if call.method == "query":
             self.pair.same(call, lambda table: _paginate(table, call))
         else:
-            self.pair.same(call, lambda table: _perform_by_client(table, self._told(table, call)))
+            self.pair.same(call, lambda table: _perform_by_client(table, self._complete(table, call)))
 
     @rule(data=st.data())
     def change_in_transaction(self, data: st.DataObject) -> None:
@@ -158,23 +158,18 @@ class Machine(RuleBasedStateMachine):
 
     def _call(self, call: Call) -> None:
         self.counter[call.method] += 1
-        self.pair.same(call, lambda table: perform(table, self._told(table, call)))
+        self.pair.same(call, lambda table: perform(table, self._complete(table, call)))
 
-    def _told(self, table: Any, call: Call) -> Call:
-        """Tell ours what the shard is chosen by, where an update may create an item and nothing else tells it."""
-        return Call(call.method, self._placed(table, call.request)) if call.method == "update_item" else call
-
-    def _placed(self, table: Any, request: Request) -> Request:
-        """Tell ours what the shard of an item would be chosen by, where it may not exist and its key does not tell."""
-        return request if table is self.plain else self.calls.place(request)
+    def _complete(self, table: Any, call: Call) -> Call:
+        return call if table is self.plain else self.calls.complete(call)
 
     def _transact(self, method: str, actions: Sequence[tuple[str, Request]]) -> None:
         """Make a transaction by the clients of both."""
         self.counter[method] += 1
 
         def transact(table: Any) -> Outcome:
-            requests = [(kind, action if kind == "Get" else self._placed(table, action)) for kind, action in actions]
-            listed = [{kind: {"TableName": table.name, **request}} for kind, request in requests]
+            place = dict if table is self.plain or method == "transact_get_items" else self.calls.place
+            listed = [{kind: {"TableName": table.name, **place(action)}} for kind, action in actions]
             return perform(table.meta.client, Call(method, {"TransactItems": listed}))
 
         self.pair.same((method, actions), transact)
@@ -200,14 +195,13 @@ def _paginate(table: Any, call: Call) -> object:
     return plain(found.get("Items", found["Count"]))
 
 
-def _get_batch(table: Any, asked: Request) -> object:
-    """Read several items by the client: they come in any order."""
+def _get_batch(table: Any, asked: Request) -> Outcome:
+    """Read several items by the client: they come in any order, and are named by their table."""
     found = perform(table.meta.client, Call("batch_get_item", {"RequestItems": {table.name: asked}}))
-    return (
-        (found.kind, found.error)
-        if found.response is None
-        else sorted(found.response["Responses"].get(table.name, ()), key=repr)
-    )
+    if found.response is None:
+        return found
+    items = sorted(found.response["Responses"].get(table.name, ()), key=repr)
+    return Outcome({**found.response, "Responses": items}, None)
 
 
 def run_machine(
@@ -258,7 +252,6 @@ def _compare_refusals(combination: Combination, engines: Sequence[Any], calls: C
         kinds = {perform(table, call).kind for table in tables}
         if len(kinds) == 1 and not kinds & left_out:
             counter["refused"] += 1
-            told = Call(call.method, calls.place(call.request)) if call.method == "update_item" else call
-            require_equal(call, kinds, {perform(ours, told).kind})
+            require_equal(call, kinds, {perform(ours, calls.complete(call)).kind})
     for table in (*tables, stored):
         table.delete()
