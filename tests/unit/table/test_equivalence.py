@@ -43,6 +43,7 @@ def test_calls_have_the_same_results(number):
     counter: Counter[str] = Counter()
     with open_engine(WORLD) as simulated:
         run_machine(replace(COMBINATIONS[number], is_curl=False), simulated, examples=9, counter=counter, seed=number)
+    assert counter.pop("refused") > 10
     assert counter.total() > 100
 
 
@@ -53,6 +54,7 @@ def test_the_simulators_dynamodb_has_the_same_results(resource, number):
     combination = replace(COMBINATIONS[number], is_curl=False)
     with open_engine(WORLD) as simulated:
         run_machine(combination, simulated, examples=3, counter=counter, seed=number, reference=resource)
+    assert counter.pop("refused") > 10
     assert counter.total() > 10
 
 
