@@ -36,8 +36,6 @@ _CREDENTIALS: Mapping[str, Any] = {
     "region_name": "eu-central-1",
 }
 _CONFIG = Config(max_pool_connections=20, retries={"total_max_attempts": 2, "mode": "standard"})
-_ONCE = _CONFIG.merge(Config(retries={"total_max_attempts": 1, "mode": "standard"}))
-"""moto's server responds to some wrong requests with 500, which each further attempt would wait for."""
 
 
 class EngineError(Exception):
@@ -64,7 +62,7 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
         options = {**_CREDENTIALS, "config": _CONFIG}
         if name == "moto" and over_http:
             command = [sys.executable, "-m", "tools.local.dynamodb", json.dumps({"port": port})]
-            options |= {"endpoint_url": stack.enter_context(_serving(name, command, port)), "config": _ONCE}
+            options["endpoint_url"] = stack.enter_context(_serving(name, command, port))
         elif name == "moto":
             stack.enter_context(mock_aws())
         elif name != WORLD:
