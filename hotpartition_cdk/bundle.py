@@ -171,7 +171,10 @@ class DependencyBundle(Bundle):
         wanted.unlink()
         # With UV_COMPILE_BYTECODE there is a `__pycache__` in `bin` as well, which goes with it.
         for path in [path for pattern in _OF_THE_MACHINE for path in packages.glob(pattern)]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def _read_lock(self) -> str:
         """Read the lock, or those entries of it that are wanted: `name==version` and hashes in indented lines."""

@@ -65,7 +65,7 @@ class OwnTable:
         """Describe a table, with credentials and region as every AWS tool finds them; `environ` is for `read_settings`.
 
         Raises:
-            ToolError: there is none, one of these rights is missing, or no shards can be named in its keys.
+            ToolError: there is no such table, one of these rights is missing, or no shards can be named in its keys.
         """
         settings = read_settings(name, None, environ)
         client = open_client(open_session(region, profile), "dynamodb")

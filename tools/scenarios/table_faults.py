@@ -288,7 +288,7 @@ class _Client:
                 act()
 
     def _ask(self, call: Callable[[SimulatedTable], Any]) -> tuple[Any, Exception | None]:
-        """Have a call made; return its response, or why there is none. What no fault explains is raised."""
+        """Have a call made; return its response, or why it has no response. What no fault explains is raised."""
         self._run.meter.operations += 1
         try:
             return self._run.function.invoke(call), None
