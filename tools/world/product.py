@@ -123,6 +123,10 @@ class World:
         right, wrong_ms = ends.clock, round(random.uniform(-WRONG_MS, WRONG_MS))
         return replace(ends, clock=replace(right, now_ms=lambda: right.now_ms() + wrong_ms))
 
+    def timer(self) -> float:
+        """Return a monotonic time in seconds."""
+        return self.engine.now
+
     def calls(self, role: str, owner: Process | None = None) -> ThreadedCalls:
         """Connect to DynamoDB; `owner`: as that of `connect`."""
         return ThreadedCalls(self.store.client(role, owner))
@@ -209,10 +213,6 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
     connection = world.connect(world.settings.writer.registry_command_timeout_ms)
     registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
     background = BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1))
-
-    def timer() -> float:
-        return world.engine.now
-
     return Ends(
         registry=registry,
         repairs=registry if repairs else None,
@@ -226,8 +226,8 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
         background=background,
         telemetry=world.meter,
         clock=clock,
-        timer=timer,
-        page_store=RedisPageStore(connection, TABLE_NAME, world.meter, timer),
+        timer=world.timer,
+        page_store=RedisPageStore(connection, TABLE_NAME, world.meter, world.timer),
         environment_id=f"{index:032x}",
     )
 
@@ -240,7 +240,7 @@ def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -
         SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
         parallel=parallel,
         policy=HedgePolicy(quantile=quantile) if hedges and quantile else None,
-        timer=lambda: world.engine.now,
+        timer=world.timer,
         wait=partial(wait_for, world.engine),
     )
 
@@ -256,7 +256,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
         registry=RedisRegistry(connection, TABLE_NAME),
         telemetry=world.meter,
         clock=world.clock(world.random(f"consumer-{index}")),
-        elapsed=lambda: world.engine.now,
+        elapsed=world.timer,
         form=TABLE.keys,
     )
     return build_control.build_consumer(ends, world.settings.consumer)
