@@ -220,7 +220,7 @@ class _Tokens(CounterRun):
         self.attempts = self.persisted = self.under_way = 0
         """Of additions: attempts; those that were repeated until they were acknowledged; those that still are."""
         self.clients = self.random("counters/clients")
-        self.driver = FaultDriver(plan, self, (self.adding, self.reading), self.random("counters/faults"))
+        self.driver = FaultDriver(self, (self.adding, self.reading), self.random("counters/faults"))
         raised = self.random("counters/raised")
         self.by_hand = RaisesByHand(
             self,

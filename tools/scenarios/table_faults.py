@@ -150,9 +150,9 @@ class _Run(World):
             # At the worst moment: the repetition of a creation that is still to come goes elsewhere.
             urgent=self.meter.put_off_keys,
         )
-        self.closes = ClosesByHand(self, place=self.place, per_second=plan.closes_per_second, choose=choose_collection)
+        self.closes = ClosesByHand(self, place=self.place, choose=choose_collection)
         self.watchers = self.raises.function
-        self.driver = FaultDriver(plan, self, (function, self.closes.function), self.random("faults"))
+        self.driver = FaultDriver(self, (function, self.closes.function), self.random("faults"))
         self.folds = Folds(self, form=FOLD_FORM, shard_count=MOST_SHARDS, choose=choose_collection)
 
     @property

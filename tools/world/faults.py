@@ -12,16 +12,14 @@ from tools.world.clock import EPOCH_MS, Process
 from tools.world.functions import Function
 from tools.world.network import StoreFaults
 from tools.world.product import World
-from tools.world.scenario import FaultPlan
 
 INVENTED_CLOSES = 0.4
 
 
 @dataclass(slots=True)
 class FaultDriver:
-    """Strikes until it is stopped; then everything is well again."""
+    """Strikes by its world's plan until it is stopped; then everything is well again."""
 
-    plan: FaultPlan
     world: World
     functions: Sequence[Function]
     random: Random
@@ -30,7 +28,7 @@ class FaultDriver:
 
     def start(self) -> None:
         """Begin."""
-        plan = self.plan
+        plan = self.world.plan
         self.world.store.faults = plan.store
         self.world.redis.lost = plan.redis_lost
         self.world.store.after_update = lambda process: self._crash_consumer(process, "journal")
@@ -167,7 +165,7 @@ class FaultDriver:
 
     def _crash_consumer(self, process: Process, place: str) -> None:
         consumers = self.world.watchers
-        if consumers is not None and not self._is_over and self.random.random() < self.plan.consumer_crash:
+        if consumers is not None and not self._is_over and self.random.random() < self.world.plan.consumer_crash:
             self.world.meter.struck[f"consumer killed just after it wrote to the {place}"] += 1
             consumers.kill(process)
 
@@ -180,10 +178,10 @@ class FaultDriver:
         self.world.meter.struck["dynamodb bad spell"] += 1
         self._spells += 1
         mine = self._spells
-        self.world.store.faults = self.plan.spell
+        self.world.store.faults = self.world.plan.spell
 
         def end() -> None:
             if not self._is_over and self._spells == mine:
-                self.world.store.faults = self.plan.store
+                self.world.store.faults = self.world.plan.store
 
         self.world.engine.after(self.random.uniform(0.5, 4.0), end)

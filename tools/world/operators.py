@@ -120,7 +120,6 @@ class ClosesByHand(_Operators):
     config = FunctionConfig(concurrency=4, warm=2)
     chances = "closers", "closes"
     place: JournalPlace
-    per_second: float
     choose: Callable[[Random], str]
     confirmed: int = 0
     void: int = 0
@@ -132,7 +131,7 @@ class ClosesByHand(_Operators):
     def _run(self) -> None:
         engine, choice = self.world.engine, self.world.random("closed")
         while not self.world.is_over:
-            engine.sleep(self._random.expovariate(self.per_second))
+            engine.sleep(self._random.expovariate(self.world.plan.closes_per_second))
             if not self.world.is_over:
                 engine.spawn(lambda: self._ask(partial(self._close, self.choose(choice))))
 

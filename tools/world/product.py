@@ -51,7 +51,7 @@ from tools.world.meter import Meter
 from tools.world.network import READER, Network
 from tools.world.record import Record
 from tools.world.redis import RedisServer, SimulatedConnection
-from tools.world.scenario import SHORT_TIMES, TABLE_NAME, Scenario
+from tools.world.scenario import SHORT_TIMES, TABLE_NAME, FaultPlan, Scenario
 
 TABLE = describe_table(TABLE_NAME)
 MESSAGES = described(TABLE_NAME, pk="HASH", sk="RANGE") | {
@@ -105,6 +105,13 @@ class World:
     def __exit__(self, *_: object) -> None:
         """Drop all tasks."""
         self.engine.close()
+
+    @property
+    def plan(self) -> FaultPlan:
+        """What goes wrong, and what is closed by hand beside it. REQUIRES: the scenario has faults."""
+        if self.scenario.faults is None:
+            raise ValueError(f"nothing goes wrong in {self.scenario.name}")
+        return self.scenario.faults
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own, so that nothing depends on who draws first."""

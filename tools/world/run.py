@@ -16,7 +16,7 @@ from tools.world.faults import FaultDriver
 from tools.world.operators import ClosesByHand
 from tools.world.product import TABLE, World
 from tools.world.record import Record
-from tools.world.scenario import FaultPlan, Scenario
+from tools.world.scenario import Scenario
 from tools.world.strategies import HAND_SECONDS, Strategy
 from tools.world.workload import list_arrivals
 
@@ -45,15 +45,10 @@ class MessageRun(World):
         changers = replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS))
         self.changing = self.open_function(changers, strategy.build_jobs, "changers")
         self.readers = ReadingClients(self, self.reading, "reading clients")
-        plan, self.rooms = scenario.faults or FaultPlan(), scenario.list_rooms(seed)
-        self.closes = ClosesByHand(
-            self,
-            place=TABLE.journal,
-            per_second=plan.closes_per_second,
-            choose=lambda random: random.choice(self.rooms),
-        )
+        self.rooms = scenario.list_rooms(seed)
+        self.closes = ClosesByHand(self, place=TABLE.journal, choose=lambda random: random.choice(self.rooms))
         struck = self.writing, self.reading, self.changing, self.closes.function
-        self.driver = FaultDriver(plan, self, struck, self.random("faults"))
+        self.driver = FaultDriver(self, struck, self.random("faults"))
 
     def start(self) -> None:
         """Start everything that happens beside the clients, and the clients."""
