@@ -27,7 +27,7 @@ from tools.bench.pages import Origins
 from tools.bench.setup import BODY, TABLE, control, load
 
 CALLS = 1_000
-PAGES, SLOW_PAGES = 150, 15
+PAGES, SLOW_PAGES = 150, 60
 SHARDS = 8
 ITEMS = 24
 PAGE = 20
