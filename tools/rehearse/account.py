@@ -236,13 +236,13 @@ def open_account() -> Iterator[tuple[Account, str]]:
         (CloudFormationBackend, "describe_change_set", _find),
         (CloudFormationBackend, "delete_change_set", _delete_change_set),
         (CloudFormationBackend, "delete_stack", _delete_stack),
-        (CloudFormationResponse, "update_termination_protection", _update_termination_protection),
         (models, "ResourceMap", _Resources),
         (parsing, "resource_class_from_type", _find_class),
     )
-    with ExitStack() as stack:
+    added = (CloudFormationResponse, "update_termination_protection", _update_termination_protection)
+    with patch.object(*added, create=True), ExitStack() as stack:
         for change in changes:
-            stack.enter_context(patch.object(*change, create=True))
+            stack.enter_context(patch.object(*change))
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         server.start()
         stack.callback(server.stop)
