@@ -289,17 +289,21 @@ class Operations:
         accepted: dict[str, list[Request]] = {}
         left: dict[str, list[Request]] = {}
         writes: list[Write] = []
+        admitted: list[Demand] = []
         for name, entries in request["RequestItems"].items():
             for entry in entries:
                 ((asked, action),) = entry.items()
                 write = self._plan(asked.removesuffix("Request"), {"TableName": name, **action})
-                is_admitted = self.meter.admit(write.demands()) is None
-                (accepted if is_admitted else left).setdefault(name, []).append(entry)
-                writes += [write] if is_admitted else []
+                demands = write.demands()
+                if self.meter.admit(demands) is None:
+                    accepted.setdefault(name, []).append(entry)
+                    writes.append(write)
+                    admitted += demands
+                else:
+                    left.setdefault(name, []).append(entry)
         if left and not accepted:
             raise throttling_error()
-        known = [demand for write in writes for demand in write.demands()]
-        result, priced = self._make(operation, {"RequestItems": accepted}, writes, known)
+        result, priced = self._make(operation, {"RequestItems": accepted}, writes, admitted)
         return {**result, "UnprocessedItems": left}, priced
 
     def _write_transaction(self, operation: str, request: Request) -> tuple[Request, list[Priced]]:
