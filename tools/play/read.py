@@ -80,7 +80,7 @@ class Kill:
 
 @dataclass(slots=True, kw_only=True)
 class Rush(ReadRush):
-    """Those who read one conversation and those who write to it, open-loop, and what became of them."""
+    """Readers and writers of one conversation, open-loop, and what became of their requests."""
 
     began: float = 0.0
     found: float = inf
