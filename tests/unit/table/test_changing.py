@@ -7,6 +7,7 @@ case that goes takes its moment with it.
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -142,7 +143,9 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-AT_RANDOM, BY_DEVICE = {"hashed": at_random()}, {"hashed": by_attribute("device")}
+AT_RANDOM = {"hashed": at_random(cycle("ce").__next__)}
+"""Two shards in turn; neither is the sort key's."""
+BY_DEVICE = {"hashed": by_attribute("device")}
 SHOWN_BY_KEYS = {"hashed": by_attribute("device", from_key=lambda _: "d1")}
 APPENDED = [{"shards": fixed(2, *more), "append_only": True} for more in ((7,), (7, 64))]
 
