@@ -3,7 +3,7 @@
 It plays heat through boto3: a rush, what refuses it, DynamoDB's clock, and then what other calls and processes find.
 """
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from random import Random
@@ -119,6 +119,17 @@ class TestFinding:
         assert [(operation, {**body, "TableName": "twin"}) for operation, body in sent[::2]] == sent[1::2]
         response = process.table.put_item(Item={"PK": "room", "SK": "9"}, ReturnConsumedCapacity="TOTAL")
         assert response["ConsumedCapacity"]["CapacityUnits"] == 1.0
+
+    @pytest.mark.parametrize(("served", "raises"), [(0, 1), (15, 0)])
+    def test_a_key_that_refuses_every_write_is_raised(self, plain, watched, clock, served, raises):
+        """A writer that waits offers a few units a second, which alone would never count as hot."""
+        watched.refuses = Hot(served=served)
+        process = Process(plain, clock, calls_clock=clock.as_clock())
+        for number in range(8):
+            with suppress(ClientError):
+                process.put(number)
+        assert len(route_of(plain)) == raises
+        assert len(process.read()) > 0
 
     @pytest.mark.parametrize("table", ["readings", "routes"], ids=["in the table", "in a table of their own"])
     def test_a_hot_key_is_raised_once_and_its_items_are_found(self, plain, create, watched, clock, table):
