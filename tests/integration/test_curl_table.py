@@ -56,7 +56,6 @@ def curled(table) -> CurlTable:
 def server(dynamodb):
     """DynamoDB with an empty table."""
     dynamodb.client.create_table(TableName="readings", **define_table("PK", "SK"))
-    dynamodb.server.asked.clear()
     return dynamodb.server
 
 
