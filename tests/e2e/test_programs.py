@@ -45,8 +45,10 @@ def test_the_demonstration_loses_nothing(environment, tmp_path):
 PACKAGED = ("hotpartition_cdk", "hotpartition_cli", "lambdas", "layers")
 
 
-def build_wheel(folder):
-    """Build it from a copy: building leaves files beside the sources."""
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build the wheel, once, from a copy: building leaves files beside the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
     for name in PACKAGED:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("LICENSE", "README.md", "pyproject.toml"):
@@ -55,12 +57,6 @@ def build_wheel(folder):
     subprocess.run(command, cwd=folder, check=True)
     (file,) = folder.glob("*.whl")
     return file
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Build the wheel, once."""
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_another_teams_tests_pass_with_the_wheel(wheel, tmp_path):
