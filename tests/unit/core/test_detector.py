@@ -195,6 +195,16 @@ def test_refusals_halve_the_limit_at_the_base_key_alone(shard_count):
     assert judges.seen["raised"] == (shard_count == 0)
 
 
+def test_a_raise_under_a_pending_close_comes_first():
+    """It holds behind the close by itself."""
+    close = Close(START_MS + 600_000, is_confirmed=True)
+    judges = Judges({"a": route_of((2, START_MS - 60_000)).union(Route.of([close])), "b": route_of()})
+    for slot in range(START_SLOT - 11, START_SLOT + 1):
+        judges.take(Report("a", slot, "e", 2_000.0, START_MS, 2), START_MS)
+    judges.compare(START_MS)
+    assert judges.seen == {"raised": 1, "below-threshold": 1, "left out": 1}
+
+
 def test_a_window_without_thresholds_lists_all_conversations():
     """Who looks at a moment, like an operator, looks at everything."""
     window = ReportWindow()
