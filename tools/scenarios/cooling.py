@@ -21,7 +21,8 @@ from tools.scenarios.seeds import total
 from tools.world.functions import FunctionConfig
 from tools.world.network import READER
 from tools.world.run import MessageRun
-from tools.world.scenario import HOT, Readers, Scenario, scaled_settings
+from tools.world.scaling import scale_thresholds
+from tools.world.scenario import HOT, Readers, Scenario
 from tools.world.strategies import ours
 from tools.world.workload import ConversationFlow, constant, name_for
 
@@ -59,7 +60,6 @@ def _scenario() -> Scenario:
         )
     ]
     functions = FunctionConfig(concurrency=40, warm=20)
-    stream = {"stream_partitions": 1}
     return Scenario(
         name="cooling",
         flows=tuple(flows),
@@ -70,7 +70,7 @@ def _scenario() -> Scenario:
         writers=functions,
         reading=functions,
         readers=Readers(per_second=0.2),
-        settings=scaled_settings(SCALE, writer=stream, consumer={**stream, "is_closing": True}),
+        settings={**scale_thresholds(SCALE), "stream_partitions": 1},
     )
 
 

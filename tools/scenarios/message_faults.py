@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from hotpartition.core.closes import TIMES
 from tools.figures import Outcome, at_least
 from tools.history import FAULTS
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars, total
 from tools.world.run import simulate
-from tools.world.scenario import FAULTY, HOT, SCALE, Changes, FaultPlan, Readers, scaled_settings
+from tools.world.scenario import FAULTY, HOT, SMALL_SHARDS, Changes, FaultPlan, Readers
 from tools.world.strategies import in_band, ours
 from tools.world.workload import ConversationFlow, Step, ZipfFlow, constant
 
@@ -99,7 +100,8 @@ STATUSES = replace(
     HUNT,
     name="statuses",
     faults=None,
-    settings=scaled_settings(SCALE, writer={}, consumer={"max_shard_count": 12}),
+    settings=SMALL_SHARDS,
+    times=TIMES,
     seconds=12.0,
     readers=replace(HUNT.readers, per_second=2.0),
     changes=Changes(repeated_share=0.6, again_seconds=4.0),

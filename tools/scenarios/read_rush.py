@@ -34,7 +34,7 @@ from tools.world.network import READER
 from tools.world.product import TABLE, build_raiser
 from tools.world.run import MessageRun
 from tools.world.scaling import scale_reads
-from tools.world.scenario import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario
+from tools.world.scenario import HOT, TABLE_NAME, Scenario
 from tools.world.strategies import ours
 from tools.world.workload import ConversationFlow, constant
 
@@ -86,8 +86,7 @@ class ReadRush:
         functions = FunctionConfig(concurrency=environments, warm=environments)
         first, later = constant(WRITTEN_FIRST / ONSET), constant(self.writes_per_second * self.scale)
         # Reports are as many as the load asks for; at a shorter distance, nearly each page would send one.
-        hot_at_once_rcu = scale_reads(self.scale)["hot_at_once_rcu"]
-        consumer = Settings.defaults("consumer", **NAMES, hot_at_once_rcu=hot_at_once_rcu)
+        settings = {"hot_at_once_rcu": scale_reads(self.scale)["hot_at_once_rcu"]}
         return Scenario(
             name=self.name,
             flows=(
@@ -99,7 +98,7 @@ class ReadRush:
             table=Partitions(count=PARTITIONS, write_limit_wcu=1000.0 * self.scale, read_limit_rcu=3000.0 * self.scale),
             writers=functions,
             reading=functions,
-            settings=ProductSettings(consumer=consumer),
+            settings=settings,
         )
 
 
@@ -294,4 +293,4 @@ def bars_of(rush: ReadRush, run: Outcome) -> list[Bar]:
 
 def bound_ms() -> float:
     """Return how old a page may be, ms."""
-    return ProductSettings().reader.page_staleness_seconds * 1000
+    return Settings.defaults("read").page_staleness_seconds * 1000

@@ -81,7 +81,7 @@ class World:
         engine = self.engine = Engine()
         scenario = self.scenario = scenario.named_for(seed)
         self.seed = seed
-        self.settings = scenario.settings
+        self.settings = {name: scenario.settings_of(name) for name in ("write", "read", "consumer")}
         self.parts = Parts()
         self.end = scenario.seconds + scenario.drain_seconds
         self.meter = Meter(engine, hot=scenario.hot_conversation, seconds=self.end, pages_end=scenario.seconds)
@@ -161,12 +161,12 @@ class World:
 
 def build_write_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
     """Build one environment of the write function."""
-    random, settings = world.random(f"writer-{index}"), world.settings.writer
+    random, settings = world.random(f"writer-{index}"), world.settings["write"]
     ends = build_ends(world, process, index, random, repairs=False)
     calls = world.calls("writer")
     misled = world.mislead(ends, world.random(f"wrong clock {index}"))
     misled = replace(misled, journal=DynamoDBJournal(calls, TABLE.journal))
-    engine = build_engine(misled, settings, form=KEY_FORM, times=world.settings.times, parts=world.parts)
+    engine = build_engine(misled, settings, form=KEY_FORM, times=world.scenario.times, parts=world.parts)
     engine = replace(engine, clock=ends.clock)
     return engine, _build_jobs(engine, calls, settings, random)
 
@@ -174,15 +174,12 @@ def build_write_jobs(world: World, process: Process, index: int) -> tuple[Produc
 def build_in_band_jobs(world: World, process: Process, index: int) -> WriteJobs:
     """Build one environment of the write function that finds hot conversations itself."""
     del process
-    random, control = world.random(f"writer-{index}"), world.settings.consumer
-    calls = world.calls("writer")
-    finding = {name: vars(control)[name] for name in Settings.declared("in-band write") if name in vars(control)}
-    is_scaled = control.hot_at_once_wcu < Settings.defaults("consumer").hot_at_once_wcu
-    given = {**finding, **vars(world.settings.writer), "is_closing": False}  # the writers' own lease
-    settings = MessageSettings("in-band write", given)
+    random, calls = world.random(f"writer-{index}"), world.calls("writer")
+    settings = world.scenario.settings_of("in-band write", is_closing=False)
+    is_scaled = settings.hot_at_once_wcu < Settings.defaults("in-band write").hot_at_once_wcu
     ends = open_in_band(calls, TABLE.journal, world.meter, world.clock(random))
     parts = replace(world.parts, counting=SensitiveCounting) if is_scaled else world.parts
-    engine = build_engine(ends, settings, form=KEY_FORM, times=world.settings.times, parts=parts)
+    engine = build_engine(ends, settings, form=KEY_FORM, times=world.scenario.times, parts=parts)
     return _build_jobs(engine, calls, settings, random)
 
 
@@ -199,7 +196,7 @@ def build_reading(
     world: World, process: Process, index: int, calls: ThreadedCalls, *, is_in_band: bool = False
 ) -> ProductEngine:
     """Build an engine that reads; in band, the journal alone has the routes."""
-    random, settings = world.random(f"reader-{index}"), world.settings.reader
+    random, settings = world.random(f"reader-{index}"), world.settings["read"]
     if is_in_band:
         journal = DynamoDBJournal(calls, TABLE.journal)
         ends = Ends(telemetry=world.meter, clock=world.clock(random), journal=journal)
@@ -212,12 +209,13 @@ def build_reader(world: World, process: Process, index: int, *, is_in_band: bool
     """Build one environment of the read function."""
     calls = open_reader_calls(world, process, hedges=True)
     engine = build_reading(world, process, index, calls, is_in_band=is_in_band)
-    return jobs.build_reader(engine, open_store(calls), world.settings.reader)
+    return jobs.build_reader(engine, open_store(calls), world.settings["read"])
 
 
 def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
     """Build what an environment stands on."""
-    connection = world.connect(world.settings.writer.registry_command_timeout_ms)
+    settings = world.settings["write"]
+    connection = world.connect(settings.registry_command_timeout_ms)
     registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
     background = BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1))
     return Ends(
@@ -226,7 +224,7 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
         reports=RedisReportSink(
             connection,
             TABLE_NAME,
-            partitions=world.settings.writer.stream_partitions,
+            partitions=settings.stream_partitions,
             background=background,
             now_ms=clock.now_ms,
         ),
@@ -241,7 +239,7 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
 
 def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -> ThreadedCalls:
     """Open what a read function sends its rounds of queries with; its threads are tasks of the engine."""
-    parallel, quantile = world.settings.reader.fan_out_threads, world.settings.reader.hedge_quantile
+    parallel, quantile = world.settings["read"].fan_out_threads, world.settings["read"].hedge_quantile
     return ThreadedCalls(
         world.store.client(READER),
         SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
@@ -266,7 +264,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
         elapsed=world.timer,
         form=TABLE.keys,
     )
-    return build_control.build_consumer(ends, world.settings.consumer)
+    return build_control.build_consumer(ends, world.settings["consumer"])
 
 
 def build_closer(world: World, process: Process, index: int, place: JournalPlace) -> Closer:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from hotpartition.core.closes import TIMES, CloseTimes
-from hotpartition.runtime.settings import Settings
 from hotpartition_messages.settings import MessageSettings
 from tools.limits import Partitions
 from tools.world.functions import FunctionConfig
@@ -17,7 +15,6 @@ from tools.world.scaling import scale_thresholds
 from tools.world.workload import ConversationFlow, Flow, name_for
 
 TABLE_NAME = "simulated"
-NAMES = {"table_name": TABLE_NAME, "registry_host": "simulated"}
 HOT = "hot-room-{seed}"
 """`{seed}` in a conversation's name becomes the seed, so that each seed has shards on other partitions."""
 
@@ -133,17 +130,6 @@ class FaultPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductSettings:
-    """The three functions' settings; the defaults are the product's."""
-
-    writer: MessageSettings = field(default_factory=partial(MessageSettings.defaults, "write", **NAMES))
-    reader: MessageSettings = field(default_factory=partial(MessageSettings.defaults, "read", **NAMES))
-    consumer: Settings = field(default_factory=partial(Settings.defaults, "consumer", **NAMES))
-    times: CloseTimes = TIMES
-    """For writers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One scenario. Times are seconds of the run; the heat begins at `onset` and ends with the workload."""
 
@@ -169,7 +155,10 @@ class Scenario:
     clients: Clients = field(default_factory=Clients)
     readers: Readers = field(default_factory=Readers)
     changes: Changes = field(default_factory=Changes)
-    settings: ProductSettings = field(default_factory=ProductSettings)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the product by name, where they are not its defaults: each function takes those that it has."""
+    times: CloseTimes = TIMES
+    """For writers."""
     period_seconds: float = 60.0
     """How often the consumer is started; at first, it runs already."""
     jitter_seconds: float = 59.0
@@ -189,6 +178,10 @@ class Scenario:
         """Give the hot conversation its name in a seed's run."""
         return replace(self, hot_conversation=name_for(self.hot_conversation, seed))
 
+    def settings_of(self, function: str, **more: Any) -> MessageSettings:
+        """Build the settings of one of the product's functions."""
+        return MessageSettings.defaults(function, **MessageSettings.select(function, self.settings), **more)
+
     def list_rooms(self, seed: int) -> list[str]:
         """List the conversations that a seed's run has by name, and not by popularity."""
         return [name_for(flow.conversation_id, seed) for flow in self.flows if isinstance(flow, ConversationFlow)]
@@ -196,22 +189,10 @@ class Scenario:
 
 SCALE = 0.02
 """Under faults, limits and thresholds are a fiftieth of DynamoDB's: so heat takes few writes, and seeds are cheap."""
+SMALL_SHARDS = {**scale_thresholds(SCALE), "max_shard_count": 12}
 SHORT_LEASES = {"lease_seconds": 2.0}
 SHORT_TIMES = CloseTimes(lease_ms=2_000, margin_ms=1_000, pause_ms=0)
 """Under faults, for all who write and close."""
-
-
-def scaled_settings(
-    scale: float, times: CloseTimes = TIMES, *, writer: Mapping[str, Any], consumer: Mapping[str, Any]
-) -> ProductSettings:
-    """Build settings with smaller thresholds, and others as given, for clients and partitions that are as small."""
-    thresholds = scale_thresholds(scale)
-    scaled = {"lease_seconds": times.lease_ms / 1000, "sampling_distance_wcu": thresholds.pop("sampling_distance_wcu")}
-    return ProductSettings(
-        writer=MessageSettings.defaults("write", **NAMES, **scaled, **writer),
-        consumer=Settings.defaults("consumer", **NAMES, **thresholds, **consumer),
-        times=times,
-    )
 
 
 FAULTY = Scenario(
@@ -223,7 +204,8 @@ FAULTY = Scenario(
     writers=FunctionConfig(concurrency=60, warm=12, death=0.004),
     reading=FunctionConfig(concurrency=60, warm=8, death=0.004),
     clients=Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),
-    settings=scaled_settings(SCALE, SHORT_TIMES, writer={}, consumer={"max_shard_count": 12}),
+    settings={**SMALL_SHARDS, **SHORT_LEASES},
+    times=SHORT_TIMES,
     period_seconds=7.0,
     jitter_seconds=6.5,
     faults=FaultPlan(),

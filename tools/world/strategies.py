@@ -167,12 +167,12 @@ def _set_by(name: str, open_routes: Callable[[World], Routes], *, has_base: bool
         )
 
     def build_jobs(world: World, _: Process, index: int) -> WriteJobs:
-        random, settings = world.random(f"writer-{index}"), world.settings.writer
+        random, settings = world.random(f"writer-{index}"), world.settings["write"]
         engine, store = build_engine(world, random, settings), open_store(world.calls("writer"))
         return jobs.build_writer(engine, store, settings, random_bits=random.getrandbits)
 
     def build_plain_reader(world: World, process: Process, index: int) -> MessageReader:
-        random, settings = world.random(f"reader-{index}"), world.settings.reader
+        random, settings = world.random(f"reader-{index}"), world.settings["read"]
         store = open_store(open_reader_calls(world, process))
         return jobs.build_reader(build_engine(world, random, settings), store, settings)
 
