@@ -65,32 +65,18 @@ class Offered:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Change:
-    """What was done to an item. `ended_at` is None where nobody knows whether it was done."""
+class Change:
+    """What was done to an item: an edit has a `digest`, an addition a `token`, a deletion neither."""
 
     conversation_id: str
     message_id: str
     started_at: float
     ended_at: float | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class Edited(_Change):
-    """An edit, which gave a message content that no other write gave it."""
-
-    digest: str
-
-
-@dataclass(slots=True, kw_only=True)
-class Deleted(_Change):
-    """A deletion."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Added(_Change):
-    """An addition to an item under a token that no other one has. A log shows the token, a sum contains the amount."""
-
-    token: str
+    """None: nobody knows whether it was done."""
+    digest: str | None = None
+    """Of the content that the edit gave, and no other write."""
+    token: str | None = None
+    """Of this addition alone: a log shows it, a sum contains the `amount`."""
     amount: int = 0
 
 
@@ -139,9 +125,7 @@ class History:
 
     writes: list[Offered] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
-    edits: list[Edited] = field(default_factory=list)
-    deletions: list[Deleted] = field(default_factory=list)
-    additions: list[Added] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
     misstated: list[Finding] = field(default_factory=list)
     """Statuses that clients should not have got, as they found them."""
     clock_error: float = 0.0
@@ -167,7 +151,12 @@ class Verdict(SimpleNamespace):
     @property
     def holds(self) -> bool:
         """Say whether the promise was kept and every acknowledged message looked for."""
-        return all(getattr(self, fault) == 0 for fault in FAULTS)
+        return not any(self.found.values())
+
+    @property
+    def found(self) -> dict[Fault, int]:
+        """Count by kind of fault."""
+        return {fault: getattr(self, fault) for fault in FAULTS}
 
 
 def content_digest(conversation_id: str, sender: str, body: str, attributes: Mapping[str, Any] | None = None) -> str:
@@ -178,12 +167,14 @@ def content_digest(conversation_id: str, sender: str, body: str, attributes: Map
 
 def check_history(history: History) -> Verdict:
     """Judge a history by the promise."""
-    index = _Index(history)
-    found = _find(history, index)
+    found = find_breaches(history)
     counts = Counter(finding.fault for finding in found)
+    acknowledged = {
+        (each.conversation_id, each.message_id) for each in history.writes if each.acknowledged_at is not None
+    }
     return Verdict(
-        acknowledged=sum(len(moments) for moments in index.acknowledged_at.values()),
-        conversations=len(index.acknowledged_at),
+        acknowledged=len(acknowledged),
+        conversations=len({conversation_id for conversation_id, _ in acknowledged}),
         reads=len(history.reads),
         **{fault: counts[fault] for fault in FAULTS},
         examples=tuple(
@@ -194,10 +185,7 @@ def check_history(history: History) -> Verdict:
 
 def find_breaches(history: History) -> tuple[Finding, ...]:
     """List every breach of the promise; one that several reads show is named once."""
-    return _find(history, _Index(history))
-
-
-def _find(history: History, index: _Index) -> tuple[Finding, ...]:
+    index = _Index(history)
     findings: set[Finding] = set(history.misstated)
     verified: set[tuple[str, str]] = set()
     for read in history.reads:
@@ -229,9 +217,9 @@ class _Index:
         self.digests: dict[tuple[str, str], set[str]] = defaultdict(set)
         self.without_id: Counter[tuple[str, str]] = Counter()
         self.offered_at: dict[tuple[str, str], float] = {}
-        self.edits: dict[tuple[str, str], list[Edited]] = defaultdict(list)
-        self.additions: dict[tuple[str, str], dict[str, Added]] = defaultdict(dict)
-        self.deletions: dict[str, list[Deleted]] = defaultdict(list)
+        self.edits: dict[tuple[str, str], list[Change]] = defaultdict(list)
+        self.additions: dict[tuple[str, str], dict[str, Change]] = defaultdict(dict)
+        self.deletions: dict[str, list[Change]] = defaultdict(list)
         self.expiries: dict[str, dict[str, float]] = defaultdict(dict)
         for write in history.writes:
             if write.message_id is None:
@@ -245,13 +233,15 @@ class _Index:
                 if write.expires_at is not None:
                     self.expiries[write.conversation_id][write.message_id] = write.expires_at
         self.acknowledged_ids = {each: sorted(moments) for each, moments in self.acknowledged_at.items()}
-        for edit in history.edits:
-            self.edits[edit.conversation_id, edit.message_id].append(edit)
-            self.digests[edit.conversation_id, edit.message_id].add(edit.digest)
-        for deletion in history.deletions:
-            self.deletions[deletion.conversation_id].append(deletion)
-        for addition in history.additions:
-            self.additions[addition.conversation_id, addition.message_id][addition.token] = addition
+        for change in history.changes:
+            place = change.conversation_id, change.message_id
+            if change.token is not None:
+                self.additions[place][change.token] = change
+            elif change.digest is not None:
+                self.edits[place].append(change)
+                self.digests[place].add(change.digest)
+            else:
+                self.deletions[change.conversation_id].append(change)
 
     def may_be_gone(self, read: Read) -> set[str]:
         """List what may be deleted, or have expired, before a read ended."""
@@ -372,14 +362,14 @@ def _uncounted(read: Read, index: _Index) -> Iterator[Finding]:
     """Find additions that were acknowledged before the read began and are not in it, and sums that cannot be."""
     for seen in read.messages:
         place = read.conversation_id, seen.message_id
-        begun = [a for a in index.additions.get(place, {}).values() if a.started_at <= read.ended_at]
-        due = {a.token: a.amount for a in begun if a.ended_at is not None and a.ended_at < read.started_at}
+        begun = {token: a for token, a in index.additions.get(place, {}).items() if a.started_at <= read.ended_at}
+        due = {token: a.amount for token, a in begun.items() if a.ended_at is not None and a.ended_at < read.started_at}
         if isinstance(seen.added, tuple):
             for token in sorted(due.keys() - seen.added):
                 yield Finding("undone", *place, f"{token} was added before a {_say(read)}, and is not in it")
             continue
         # What is due counts; what else has begun may count or not.
-        open_amounts = [a.amount for a in begun if a.token not in due]
+        open_amounts = [a.amount for token, a in begun.items() if token not in due]
         least, most = (sum(due.values()) + sum(limit(amount, 0) for amount in open_amounts) for limit in (min, max))
         if not least <= seen.added <= most:
             expected = str(least) if least == most else f"{least} to {most}"

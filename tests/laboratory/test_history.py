@@ -7,10 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tools.history import (
-    FAULTS,
-    Added,
-    Deleted,
-    Edited,
+    Change,
     History,
     Offered,
     Read,
@@ -36,20 +33,20 @@ def offered(number, *, conversation="c"):
     return Offered(conversation_id=conversation, message_id=id_, digest=f"d{number or 7}")
 
 
-def changed(kind, began, ended, number=1, **more):
-    return kind(conversation_id="c", message_id=message_id(number), started_at=began, ended_at=ended, **more)
+def changed(began, ended, **more):
+    return Change(conversation_id="c", message_id=message_id(1), started_at=began, ended_at=ended, **more)
 
 
-def edited(digest, began, ended, number=1):
-    return changed(Edited, began, ended, number, digest=digest)
+def deleted(began, ended):
+    return changed(began, ended)
 
 
-def deleted(began, ended, number=1):
-    return changed(Deleted, began, ended, number)
+def edited(digest, began, ended):
+    return changed(began, ended, digest=digest)
 
 
 def added(token, began, ended, amount=0):
-    return changed(Added, began, ended, token=token, amount=amount)
+    return changed(began, ended, token=token, amount=amount)
 
 
 def seen(number=1, digest=None, added=()):
@@ -74,19 +71,12 @@ def history(*records, clock_error=0.0):
     def all_of(kind):
         return tuple(record for record in records if isinstance(record, kind))
 
-    return History(
-        writes=all_of(Offered),
-        reads=all_of(Read),
-        edits=all_of(Edited),
-        deletions=all_of(Deleted),
-        additions=all_of(Added),
-        clock_error=clock_error,
-    )
+    return History(writes=all_of(Offered), reads=all_of(Read), changes=all_of(Change), clock_error=clock_error)
 
 
 def faults(given_history):
     verdict = check_history(given_history)
-    found = {name: getattr(verdict, name) for name in FAULTS if getattr(verdict, name)}
+    found = {name: count for name, count in verdict.found.items() if count}
     assert verdict.holds is (found == {})
     return found
 
@@ -162,8 +152,8 @@ CHANGES = [
     ([edited("late", 2.0, None), edited("two", 3.0, 4.0), saw("late", 9.0)], ""),
     ([edited("late", 2.0, None), edited("two", 3.0, 4.0), saw("two", 9.0)], ""),
     # What was deleted stays away; while the deletion is under way, either is right.
-    ([deleted(2.0, 4.0), saw("d1", 1.2), saw(None, 3.0), saw("d1", 3.5), saw(None, 5.0)], ""),
-    ([deleted(2.0, 4.0), saw("d1", 5.0)], "resurrected"),
+    ([changed(2.0, 4.0), saw("d1", 1.2), saw(None, 3.0), saw("d1", 3.5), saw(None, 5.0)], ""),
+    ([changed(2.0, 4.0), saw("d1", 5.0)], "resurrected"),
     ([deleted(2.0, 4.0), saw(None, 1.2), saw(None, 5.0)], "missing"),
     ([deleted(2.0, None), saw("d1", 9.0), saw(None, 9.5)], ""),
     # What was gathered over time, as a poller does, says nothing of changes.

@@ -23,7 +23,7 @@ from typing import Any
 
 from hotpartition.core.times import format_time
 from tools.figures import Bar, at_most
-from tools.history import FAULTS, History, Offered, Read, check_history
+from tools.history import History, Offered, Read, check_history
 from tools.play.client import Client, HttpApi, Recorder, Response, read_all
 from tools.play.run import CLOSING_READERS, Plan, Run, present
 from tools.play.stack import StackError
@@ -169,10 +169,9 @@ def judge_views(kind: str, views: Sequence[str], written: Sequence[Offered], rea
     verdict = check_history(
         History(writes=_put_into(views, written), reads=[read for read in reads if read.conversation_id in views])
     )
-    found = {fault: getattr(verdict, fault) for fault in FAULTS}
-    faults = ", ".join(f"{count} {fault}" for fault, count in found.items() if count) or "each of them once"
+    faults = ", ".join(f"{count} {fault}" for fault, count in verdict.found.items() if count) or "each of them once"
     shown = f"faults; {verdict.acknowledged} readings in {verdict.reads} reads of {len(views)} views: {faults}"
-    return at_most(f"{kind} complete", sum(found.values()), 0, shown)
+    return at_most(f"{kind} complete", sum(verdict.found.values()), 0, shown)
 
 
 def _put_into(views: Sequence[str], written: Sequence[Offered]) -> list[Offered]:

@@ -18,7 +18,7 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition_messages.keys import KEY_FORM
 from tools.figures import Outcome, at_least, at_most
-from tools.history import Added, Finding, Seen, find_breaches
+from tools.history import Change, Finding, Seen, find_breaches
 from tools.limits.request_tokens import RequestTokens
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
 from tools.scenarios.step import step
@@ -26,7 +26,7 @@ from tools.world.clock import Process
 from tools.world.faults import FaultDriver
 from tools.world.functions import FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.operators import RaisesByHand
-from tools.world.product import TABLE, World, build_reading, build_write_jobs, open_reader_calls
+from tools.world.product import TABLE, Environment, World, build_reading, build_writing, open_reader_calls
 from tools.world.scenario import FAULTY, TABLE_NAME, FaultPlan, Scenario
 from tools.world.strategies import start_consumers
 from tools.world.workload import ConversationFlow, Step
@@ -91,10 +91,10 @@ def build_call(counter_id: str, amount: int, token: str | None = None) -> Callab
 
 def build_adder(world: World, process: Process, index: int) -> Adder:
     """Build one environment of the write function, for counters."""
-    engine, jobs = build_write_jobs(world, process, index)
     calls = world.calls("writer")
+    engine = build_writing(Environment(world, process, index, world.random(f"writer-{index}"), calls))
     return Adder(
-        jobs.messages.writer,
+        engine.writer,
         DynamoDBCounterStore(calls, COUNTERS),
         journal=DynamoDBJournal(calls, COUNTERS.journal),
         form=KEY_FORM,
@@ -107,8 +107,8 @@ def build_summer(world: World, process: Process, index: int) -> Summer:
     """Build one environment of the read function, for counters."""
     calls = open_reader_calls(world, process)
     cells = DynamoDBItemStore(calls, COUNTERS, decode_cell)
-    gatherer = build_reading(world, process, index, calls).gatherer(store=cells)
-    return Summer(gatherer, is_alone=True, form=KEY_FORM)
+    engine = build_reading(Environment(world, process, index, world.random(f"reader-{index}"), calls))
+    return Summer(engine.gatherer(store=cells), is_alone=True, form=KEY_FORM)
 
 
 class CounterRun(World):
@@ -119,12 +119,12 @@ class CounterRun(World):
         self.adding = self.open_function(scenario.writers, build_adder, "adders")
         self.reading = self.open_function(scenario.reading, build_summer, "summers")
 
-    def offer(self, counter: str, amount: int, token: str) -> Added:
+    def offer(self, counter: str, amount: int, token: str) -> Change:
         """Note that somebody begins to add."""
         self.record.note_offer(counter, SUM, "")
-        return self.record.note_addition(counter, SUM, token, began=self.engine.now, amount=amount)
+        return self.record.note_change(counter, SUM, token=token, began=self.engine.now, amount=amount)
 
-    def attempt(self, call: Callable[[Adder], None], attempted: Added) -> bool:
+    def attempt(self, call: Callable[[Adder], None], attempted: Change) -> bool:
         """Add once; say whether it was acknowledged."""
         try:
             self.adding.invoke(call, timeout_seconds=self.scenario.clients.timeout_seconds)
@@ -171,7 +171,7 @@ def run_rush(seed: int, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
         hot_conversation=counter_key(f"rush-{seed}"),
     )
     with CounterRun(seed, scenario) as run:
-        engine, additions, counter, refusals = run.engine, run.record.additions, f"rush-{seed}", list[float]()
+        engine, additions, counter, refusals = run.engine, run.record.changes, f"rush-{seed}", list[float]()
 
         def add() -> None:
             """Add, and repeat what was refused, as clients do."""
@@ -278,7 +278,7 @@ class _Tokens(CounterRun):
             self.attempt(call, attempted)
         self.under_way -= 1
 
-    def attempt(self, call: Callable[[Adder], None], attempted: Added) -> bool:
+    def attempt(self, call: Callable[[Adder], None], attempted: Change) -> bool:
         """Count it as well. An addition with a token has no unknown outcome: what says so is raised here."""
         self.attempts += 1
         return super().attempt(call, attempted)

@@ -50,6 +50,7 @@ from tools.world.functions import FunctionConfig, NoResponseError, TooManyReques
 from tools.world.network import LONGEST_LATENESS_SECONDS
 from tools.world.operators import ClosesByHand, Folds, RaisesByHand
 from tools.world.product import (
+    Environment,
     SensitiveCounting,
     SimulatedShards,
     SimulatedTable,
@@ -191,7 +192,7 @@ class _Run(World):
         counts = {
             "operations": operations,
             "created": sum(len(record.acknowledged_ids(collection)) for collection in COLLECTIONS),
-            "changed": sum(addition.ended_at is not None for addition in record.additions),
+            "changed": sum(each.token is not None and each.ended_at is not None for each in record.changes),
             "deleted": len(self.gone),
             "reads": len(record.reads),
             "raises": self.raises.count + int(self.meter.counters[MetricName.RAISES]),
@@ -260,7 +261,7 @@ class _Run(World):
             ends = open_in_band(calls, self.place, self.meter, self.clock(random))
         else:
             settings = Settings.defaults("adaptive()", route_cache_seconds=1.0, **SHORT_LEASES)
-            ends = build_ends(self, process, index, random, repairs=True)
+            ends = build_ends(Environment(self, process, index, random, calls), repairs=True)
             ends = self.mislead(ends, self.random(f"wrong clock {index}"))
             ends = replace(ends, journal=DynamoDBJournal(calls, self.place))
         options = {"place": self.place, "closing": self.has_positions, "times": SHORT_TIMES, "parts": self.parts}
@@ -358,7 +359,7 @@ class _Client:
 
     def _append(self, collection: str, sort_key: str) -> None:
         began, token = self._engine.now, f"t{self._index}.{self._run.meter.operations}"
-        addition = self._record.note_addition(collection, sort_key, token, began=began)
+        addition = self._record.note_change(collection, sort_key, token=token, began=began)
         _, error = self._ask(
             lambda table: table.update_item(
                 Key={"PK": collection, "SK": sort_key},
@@ -371,7 +372,7 @@ class _Client:
         if error is None:
             addition.ended_at = self._engine.now
         elif _is_absence(error):
-            self._record.additions.remove(addition)
+            self._record.changes.remove(addition)
             self._record.note_lookup(collection, sort_key, (), began, self._engine.now)
 
     def _overwrite(self) -> None:
@@ -384,7 +385,7 @@ class _Client:
             return
         number = self.registers[place] = self.registers[place] + 1
         item: dict[str, Any] = {"PK": collection, "SK": sort_key, "owner": offer.digest, "number": number, "log": []}
-        addition = self._record.note_addition(*place, str(number), began=self._engine.now)
+        addition = self._record.note_change(*place, token=str(number), began=self._engine.now)
         _, error = self._ask(lambda table: table.put_item(Item=item))
         if error is None:
             addition.ended_at = self._engine.now
@@ -396,7 +397,7 @@ class _Client:
         if found is None:
             return
         for _ in self._attempts():
-            deletion = self._record.note_deletion(*found, began=self._engine.now)
+            deletion = self._record.note_change(*found, began=self._engine.now)
             _, error = self._ask(lambda table: table.delete_item(Key=dict(zip(("PK", "SK"), found, strict=True))))
             if error is None:
                 deletion.ended_at = self._engine.now

@@ -219,7 +219,7 @@ class ChangingClients(_Clients):
                 continue
             except NoResponseError:
                 # It may go on, and be done at any later time.
-                self.record.note_change(*place, digest, began=began)
+                self.record.note_change(*place, began=began, digest=digest)
             except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
                 if not isinstance(error, MessageChangedError):
                     self.record.note_lookup(*place, (), began, engine.now)
@@ -229,7 +229,7 @@ class ChangingClients(_Clients):
             else:
                 ended = engine.now
                 break
-        self.record.note_change(*place, digest, began=began, ended=ended)
+        self.record.note_change(*place, began=began, ended_at=ended, digest=digest)
 
     def _choose(self) -> tuple[str, str] | None:
         """Choose a message that is known to be stored: one that was just changed, a new one, or any."""

@@ -17,6 +17,7 @@ from hotpartition.control.consumer import Consumer
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
+from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
@@ -42,7 +43,6 @@ from hotpartition_messages import Message, jobs
 from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
 from hotpartition_messages.reading import MessageReader
-from hotpartition_messages.settings import MessageSettings
 from tools.limits import Resource
 from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.world.dynamodb import described
@@ -159,32 +159,32 @@ class World:
         self.engine.after(every_seconds, charge)
 
 
-def build_write_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
-    """Build one environment of the write function."""
-    random, settings = world.random(f"writer-{index}"), world.settings["write"]
-    ends = build_ends(world, process, index, random, repairs=False)
-    calls = world.calls("writer")
-    misled = world.mislead(ends, world.random(f"wrong clock {index}"))
-    misled = replace(misled, journal=DynamoDBJournal(calls, TABLE.journal))
-    engine = build_engine(misled, settings, form=KEY_FORM, times=world.scenario.times, parts=world.parts)
-    engine = replace(engine, clock=ends.clock)
-    return engine, _build_jobs(engine, calls, settings, random)
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One environment of a function, as its engine is built in it: with its own chance and way to DynamoDB."""
+
+    world: World
+    process: Process
+    index: int
+    random: Random
+    calls: DynamoDBCalls
 
 
-def build_in_band_jobs(world: World, process: Process, index: int) -> WriteJobs:
-    """Build one environment of the write function that finds hot conversations itself."""
-    del process
+BuildEngine = Callable[[Environment], ProductEngine]
+
+
+def build_write_jobs(build: BuildEngine, world: World, process: Process, index: int) -> WriteJobs:
+    """Build one environment of the write function, on the engine that `build` builds."""
     random, calls = world.random(f"writer-{index}"), world.calls("writer")
-    settings = world.scenario.settings_of("in-band write", is_closing=False)
-    is_scaled = settings.hot_at_once_wcu < Settings.defaults("in-band write").hot_at_once_wcu
-    ends = open_in_band(calls, TABLE.journal, world.meter, world.clock(random))
-    parts = replace(world.parts, counting=SensitiveCounting) if is_scaled else world.parts
-    engine = build_engine(ends, settings, form=KEY_FORM, times=world.scenario.times, parts=parts)
-    return _build_jobs(engine, calls, settings, random)
+    engine = build(Environment(world, process, index, random, calls))
+    return jobs.build_writer(engine, open_store(calls), world.settings["write"], random_bits=random.getrandbits)
 
 
-def _build_jobs(engine: ProductEngine, calls: ThreadedCalls, settings: MessageSettings, random: Random) -> WriteJobs:
-    return jobs.build_writer(engine, open_store(calls), settings, random_bits=random.getrandbits)
+def build_reader(build: BuildEngine, world: World, process: Process, index: int, *, hedges: bool) -> MessageReader:
+    """Build one environment of the read function, on the engine that `build` builds."""
+    random, calls = world.random(f"reader-{index}"), open_reader_calls(world, process, hedges=hedges)
+    engine = build(Environment(world, process, index, random, calls))
+    return jobs.build_reader(engine, open_store(calls), world.settings["read"])
 
 
 def open_store(calls: ThreadedCalls) -> DynamoDBItemStore[Message]:
@@ -192,32 +192,45 @@ def open_store(calls: ThreadedCalls) -> DynamoDBItemStore[Message]:
     return DynamoDBItemStore(calls, TABLE, Message.from_item)
 
 
-def build_reading(
-    world: World, process: Process, index: int, calls: ThreadedCalls, *, is_in_band: bool = False
-) -> ProductEngine:
-    """Build an engine that reads; in band, the journal alone has the routes."""
-    random, settings = world.random(f"reader-{index}"), world.settings["read"]
-    if is_in_band:
-        journal = DynamoDBJournal(calls, TABLE.journal)
-        ends = Ends(telemetry=world.meter, clock=world.clock(random), journal=journal)
-    else:
-        ends = build_ends(world, process, index, random, repairs=True)
-    return build_engine(ends, settings, form=KEY_FORM, parts=world.parts)
+def build_writing(place: Environment) -> ProductEngine:
+    """Build an engine that writes."""
+    world, ends = place.world, build_ends(place, repairs=False)
+    misled = world.mislead(ends, world.random(f"wrong clock {place.index}"))
+    misled = replace(misled, journal=DynamoDBJournal(place.calls, TABLE.journal))
+    settings, times = world.settings["write"], world.scenario.times
+    engine = build_engine(misled, settings, form=KEY_FORM, times=times, parts=world.parts)
+    return replace(engine, clock=ends.clock)
 
 
-def build_reader(world: World, process: Process, index: int, *, is_in_band: bool = False) -> MessageReader:
-    """Build one environment of the read function."""
-    calls = open_reader_calls(world, process, hedges=True)
-    engine = build_reading(world, process, index, calls, is_in_band=is_in_band)
-    return jobs.build_reader(engine, open_store(calls), world.settings["read"])
+def build_reading(place: Environment) -> ProductEngine:
+    """Build an engine that reads."""
+    world, ends = place.world, build_ends(place, repairs=True)
+    return build_engine(ends, world.settings["read"], form=KEY_FORM, parts=world.parts)
 
 
-def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
+def build_in_band_writing(place: Environment) -> ProductEngine:
+    """Build an engine that writes, and finds hot conversations itself."""
+    world = place.world
+    settings = world.scenario.settings_of("in-band write", is_closing=False)
+    is_scaled = settings.hot_at_once_wcu < Settings.defaults("in-band write").hot_at_once_wcu
+    ends = open_in_band(place.calls, TABLE.journal, world.meter, world.clock(place.random))
+    parts = replace(world.parts, counting=SensitiveCounting) if is_scaled else world.parts
+    return build_engine(ends, settings, form=KEY_FORM, times=world.scenario.times, parts=parts)
+
+
+def build_in_band_reading(place: Environment) -> ProductEngine:
+    """Build an engine that reads, and asks the journal alone for routes."""
+    world, journal = place.world, DynamoDBJournal(place.calls, TABLE.journal)
+    ends = Ends(telemetry=world.meter, clock=world.clock(place.random), journal=journal)
+    return build_engine(ends, world.settings["read"], form=KEY_FORM, parts=world.parts)
+
+
+def build_ends(place: Environment, *, repairs: bool) -> Ends:
     """Build what an environment stands on."""
-    settings = world.settings["write"]
+    world, settings = place.world, place.world.settings["write"]
     connection = world.connect(settings.registry_command_timeout_ms)
-    registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
-    background = BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1))
+    registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(place.random)
+    background = BackgroundThread(executor=SimulatedExecutor(world.engine, place.process, 1))
     return Ends(
         registry=registry,
         repairs=registry if repairs else None,
@@ -233,7 +246,7 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
         clock=clock,
         timer=world.timer,
         page_store=RedisPageStore(connection, TABLE_NAME, world.meter, world.timer),
-        environment_id=f"{index:032x}",
+        environment_id=f"{place.index:032x}",
     )
 
 

@@ -13,18 +13,7 @@ from typing import Any
 from hotpartition_messages import Message
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest, PageResult
-from tools.history import (
-    Added,
-    Deleted,
-    Edited,
-    Finding,
-    History,
-    Offered,
-    Read,
-    Seen,
-    Verdict,
-    check_history,
-)
+from tools.history import Change, Finding, History, Offered, Read, Seen, Verdict, check_history
 from tools.world.clock import EPOCH_MS
 
 
@@ -98,35 +87,11 @@ class Record(History):
         if offer.acknowledged_at is None:
             offer.acknowledged_at = at
 
-    def note_deletion(
-        self, conversation_id: str, message_id: str, *, began: float, ended: float | None = None
-    ) -> Deleted:
-        """An item was deleted, or nobody knows whether it was: as long as the record has no `ended_at`."""
-        deletion = Deleted(conversation_id=conversation_id, message_id=message_id, started_at=began, ended_at=ended)
-        self.deletions.append(deletion)
-        return deletion
-
-    def note_change(
-        self, conversation_id: str, message_id: str, digest: str | None, *, began: float, ended: float | None = None
-    ) -> None:
-        """An item was edited or, without a digest, deleted, or it is unknown whether it was."""
-        if digest is None:
-            self.note_deletion(conversation_id, message_id, began=began, ended=ended)
-        else:
-            edit = Edited(
-                conversation_id=conversation_id, message_id=message_id, digest=digest, started_at=began, ended_at=ended
-            )
-            self.edits.append(edit)
-
-    def note_addition(
-        self, conversation_id: str, message_id: str, token: str, *, began: float, amount: int = 0
-    ) -> Added:
-        """Somebody begins to add to an item; the record has no `ended_at` as long as it is not acknowledged."""
-        addition = Added(
-            conversation_id=conversation_id, message_id=message_id, token=token, amount=amount, started_at=began
-        )
-        self.additions.append(addition)
-        return addition
+    def note_change(self, conversation_id: str, message_id: str, *, began: float, **what: Any) -> Change:
+        """An item is changed, as `what` says in the words of `Change`; `ended_at` is set once it is acknowledged."""
+        change = Change(conversation_id=conversation_id, message_id=message_id, started_at=began, **what)
+        self.changes.append(change)
+        return change
 
     def note_read(
         self, request: PageRequest, pages: Sequence[PageResult], began: float, ended: float, **more: Any

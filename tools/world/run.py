@@ -10,11 +10,11 @@ from hotpartition.core.route import candidate_keys
 from hotpartition.dynamodb.stored_route import read_entry
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from tools.figures import Outcome
-from tools.history import FAULTS, Verdict
+from tools.history import Verdict
 from tools.world.clients import ChangingClients, ReadingClients, WritingClients
 from tools.world.faults import FaultDriver
 from tools.world.operators import ClosesByHand
-from tools.world.product import TABLE, World
+from tools.world.product import TABLE, World, build_reader, build_write_jobs
 from tools.world.record import Record
 from tools.world.scenario import Scenario
 from tools.world.strategies import HAND_SECONDS, Strategy
@@ -40,10 +40,12 @@ class MessageRun(World):
     def __init__(self, seed: int, scenario: Scenario, strategy: Strategy) -> None:
         super().__init__(seed, scenario)
         scenario, self.strategy = self.scenario, strategy
-        self.writing = self.open_function(scenario.writers, strategy.build_jobs, "writers")
-        self.reading = self.open_function(scenario.reading, strategy.build_reader, "readers")
+        build_jobs = partial(build_write_jobs, strategy.writing)
+        build_pages = partial(build_reader, strategy.reading, hedges=strategy.hedges)
+        self.writing = self.open_function(scenario.writers, build_jobs, "writers")
+        self.reading = self.open_function(scenario.reading, build_pages, "readers")
         changers = replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS))
-        self.changing = self.open_function(changers, strategy.build_jobs, "changers")
+        self.changing = self.open_function(changers, build_jobs, "changers")
         self.readers = ReadingClients(self, self.reading, "reading clients")
         self.rooms = scenario.list_rooms(seed)
         self.closes = ClosesByHand(self, place=TABLE.journal, choose=lambda random: random.choice(self.rooms))
@@ -159,7 +161,7 @@ def describe(verdict: Verdict) -> Outcome:
     return Outcome(
         acknowledged=verdict.acknowledged,
         reads=verdict.reads,
-        found={fault: getattr(verdict, fault) for fault in FAULTS},
+        found=verdict.found,
         examples=tuple(f"{f.fault}: {f.conversation_id} {f.message_id}: {f.detail}" for f in verdict.examples),
     )
 

@@ -19,9 +19,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from math import ceil
-from random import Random
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -31,22 +30,18 @@ from hotpartition.core.route import Generation, Route
 from hotpartition.engine.route_cache import Routes
 from hotpartition.runtime.build import Engine as ProductEngine
 from hotpartition.runtime.build import build_fixed_engine
-from hotpartition_messages import jobs
-from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import KEY_FORM
-from hotpartition_messages.reading import MessageReader
-from hotpartition_messages.settings import MessageSettings
-from tools.world.clock import EPOCH_MS, Process
+from tools.world.clock import EPOCH_MS
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.product import (
-    Build,
+    BuildEngine,
+    Environment,
     World,
     build_consumer,
-    build_in_band_jobs,
-    build_reader,
-    build_write_jobs,
-    open_reader_calls,
-    open_store,
+    build_in_band_reading,
+    build_in_band_writing,
+    build_reading,
+    build_writing,
 )
 from tools.world.redis import RedisClient
 
@@ -66,13 +61,14 @@ SOURCES_KEY = "sources:n:{}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """One way to deal with a hot key: how one environment of each function is built."""
+    """One way to deal with a hot key: the engines of the write and read functions' environments."""
 
     name: str
     """What it is called in results."""
-    build_jobs: Build
-    """Builds the write function's `WriteJobs`."""
-    build_reader: Build
+    writing: BuildEngine
+    reading: BuildEngine
+    hedges: bool = True
+    """Whether a slow query of a page is sent again."""
     start: Callable[[World], Function | None] = lambda _: None
     """Starts what runs beside the requests, and returns the function that watches the load."""
     shard_count: int = 0
@@ -83,18 +79,12 @@ class Strategy:
 
 def ours() -> Strategy:
     """Build the product."""
-    return Strategy(
-        name="ours",
-        build_jobs=lambda *where: build_write_jobs(*where)[1],
-        build_reader=build_reader,
-        start=start_consumers,
-    )
+    return Strategy(name="ours", writing=build_writing, reading=build_reading, start=start_consumers)
 
 
 def in_band() -> Strategy:
     """Build the product without Redis and consumer."""
-    reader = partial(build_reader, is_in_band=True)
-    return Strategy(name="in_band", build_jobs=build_in_band_jobs, build_reader=reader)
+    return Strategy(name="in_band", writing=build_in_band_writing, reading=build_in_band_reading)
 
 
 def start_consumers(world: World) -> Function:
@@ -156,27 +146,18 @@ def _set_by(name: str, open_routes: Callable[[World], Routes], *, has_base: bool
     """Build a strategy in which a message has one place, by the routes of each environment."""
     form = replace(KEY_FORM, has_base=has_base)
 
-    def build_engine(world: World, random: Random, settings: MessageSettings) -> ProductEngine:
+    def build(place: Environment) -> ProductEngine:
+        world = place.world
         return build_fixed_engine(
             open_routes(world),
             telemetry=world.meter,
-            clock=world.clock(random),
+            clock=world.clock(place.random),
             form=form,
             choices=1,
-            budget_ms=settings.request_budget_ms,
+            budget_ms=world.settings["write"].request_budget_ms,
         )
 
-    def build_jobs(world: World, _: Process, index: int) -> WriteJobs:
-        random, settings = world.random(f"writer-{index}"), world.settings["write"]
-        engine, store = build_engine(world, random, settings), open_store(world.calls("writer"))
-        return jobs.build_writer(engine, store, settings, random_bits=random.getrandbits)
-
-    def build_plain_reader(world: World, process: Process, index: int) -> MessageReader:
-        random, settings = world.random(f"reader-{index}"), world.settings["read"]
-        store = open_store(open_reader_calls(world, process))
-        return jobs.build_reader(build_engine(world, random, settings), store, settings)
-
-    return Strategy(name=name, build_jobs=build_jobs, build_reader=build_plain_reader, **others)
+    return Strategy(name=name, writing=build, reading=build, hedges=False, **others)
 
 
 def none() -> Strategy:
