@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import signal
-from collections.abc import Awaitable, Callable
+import time
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import Any, Self
 
 from aiohttp import web
 
 from tools.local.processes import LocalRunError, kill, send_signal
+from tools.local.runtime import Launcher
 
 PAYLOAD_LIMIT_BYTES = 6 * 1024 * 1024
 """Lambda's limit on a synchronous request or response."""
@@ -34,14 +36,23 @@ def failure(type_: str, message: str) -> Outcome:
     return Outcome(json.dumps({"errorType": type_, "errorMessage": message}).encode(), type_)
 
 
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
 @dataclass(slots=True, eq=False)
 class Invocation:
-    """One event on its way through an environment."""
+    """One event on its way: to the environment that takes it, and through it."""
 
-    request_id: str
     event: bytes
-    deadline_ms: int
-    outcome: asyncio.Future[Outcome] = field(repr=False)
+    request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    taken: asyncio.Future[ExecutionEnvironment] = field(default_factory=_future)
+    outcome: asyncio.Future[Outcome] = field(default_factory=_future)
+
+    def begin(self, environment: ExecutionEnvironment) -> Self:
+        """Let an environment take it."""
+        self.taken.set_result(environment)
+        return self
 
     def finish(self, outcome: Outcome) -> None:
         """Set the outcome unless there is one already (a timeout and a response can cross)."""
@@ -49,106 +60,94 @@ class Invocation:
             self.outcome.set_result(outcome)
 
 
-class State(StrEnum):
-    """What an environment is doing."""
-
-    STARTING = "starting"
-    IDLE = "idle"
-    BUSY = "busy"
-    DEAD = "dead"
-
-
 class ExecutionEnvironment:
     """One process, and its Runtime API on a port of its own, which identifies it.
 
-    `start` starts the process, given that port. The owner learns through `on_change` that it is free, or dead.
+    The owner learns through `on_change` that it is free, or over.
     """
 
-    def __init__(
-        self,
-        function_arn: str,
-        start: Callable[[int], Awaitable[asyncio.subprocess.Process]],
-        on_change: Callable[[ExecutionEnvironment], None],
-    ) -> None:
-        self.state = State.STARTING
-        self.is_frozen = False
-        self.init_error: str | None = None
-        self._function_arn = function_arn
-        self._start = start
-        self._on_change = on_change
+    def __init__(self, launcher: Launcher, number: int, on_change: Callable[[ExecutionEnvironment], None]) -> None:
+        self.is_frozen = self.is_over = False
+        self.init_error: Outcome | None = None
+        self._launcher, self._number, self._on_change = launcher, number, on_change
         self._process: asyncio.subprocess.Process | None = None
-        self._invocation: Invocation | None = None
+        self._is_killed = False
         self._asked: asyncio.Future[Invocation] | None = None
-        self._started = asyncio.create_task(self._launch())
-        self._watcher: asyncio.Task[None] | None = None
+        """What the process waits for, once it is initialized."""
+        self._invocation: Invocation | None = None
+        self._life = asyncio.create_task(self._live())
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None before the start."""
-        return None if self._process is None else self._process.pid
+        """The process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     @property
-    def is_coming(self) -> bool:
-        """It will ask for an event in a moment: it starts, or has just responded."""
-        has_responded = self._invocation is not None and self._invocation.outcome.done()
-        return self.state is State.STARTING or has_responded
+    def is_free(self) -> bool:
+        """It waits for an event."""
+        return self._asked is not None and not self._asked.done()
+
+    @property
+    def is_busy(self) -> bool:
+        """It has an event, and has not responded yet."""
+        return self._invocation is not None and not self._invocation.outcome.done()
 
     def invoke(self, invocation: Invocation) -> None:
-        """Continue the process and hand it an event. REQUIRES: it is idle."""
-        assert self._asked is not None  # noqa: S101 - so it became idle
-        self._invocation = invocation
-        self.state = State.BUSY
-        self.freeze(is_frozen=False)
+        """Continue the process and hand it an event. REQUIRES: it is free."""
+        assert self._asked is not None  # noqa: S101 - so it became free
+        self._invocation = invocation.begin(self)
+        self._freeze(is_frozen=False)
         self._asked.set_result(invocation)
-
-    def freeze(self, *, is_frozen: bool = True) -> None:
-        """Stop the process until the next event, or let it go on."""
-        if self._process is not None and self.is_frozen is not is_frozen:
-            send_signal(self._process, signal.SIGSTOP if is_frozen else signal.SIGCONT)
-            self.is_frozen = is_frozen
 
     async def kill(self) -> None:
         """Kill the process, whatever it does, and wait until it is gone."""
-        await asyncio.shield(self._started)
+        self._is_killed = True
         await kill(self._process)
-        if self._watcher is not None:
-            await asyncio.shield(self._watcher)
+        await asyncio.shield(self._life)
+
+    def _freeze(self, *, is_frozen: bool) -> None:
+        """Stop the process until the next event, or let it go on."""
+        if self._process is not None:
+            send_signal(self._process, signal.SIGSTOP if is_frozen else signal.SIGCONT)
+            self.is_frozen = is_frozen
 
     # Its life.
 
-    async def _launch(self) -> None:
+    async def _live(self) -> None:
         runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.0)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
-            self._process = await self._start(runner.addresses[0][1])
+            self._process = await self._launcher.start(runner.addresses[0][1], self._number)
         except LocalRunError as error:
-            self.init_error = str(error)
-            await self._end(runner)
+            self._fail_init(str(error))
         else:
-            self._watcher = asyncio.create_task(self._watch(self._process, runner))
+            await self._watch(self._process)
+        await runner.cleanup()
+        self.is_over = True
+        self._on_change(self)
 
-    async def _watch(self, process: asyncio.subprocess.Process, runner: web.AppRunner) -> None:
-        ended = asyncio.create_task(process.wait())
-        await asyncio.wait([ended], timeout=INIT_SECONDS)
-        if self.state is State.STARTING and not ended.done():
-            self.init_error = f"no initialization within {INIT_SECONDS:.0f} s"
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Wait until the process ends, and say so to whoever waits for it."""
+        if self._is_killed:
             await kill(process)
-        status = await ended
-        if self.state is State.STARTING and self.init_error is None:
-            self.init_error = f"the process ended with status {status}"
+        asyncio.get_running_loop().call_later(INIT_SECONDS, self._give_up, process)
+        status = await process.wait()
+        if self._asked is None:
+            self._fail_init(f"the process ended with status {status}")
+        else:
+            self._asked.cancel()
         if self._invocation is not None:
             message = f"RequestId: {self._invocation.request_id} Error: Runtime exited with status {status}"
             self._invocation.finish(failure("Runtime.ExitError", message))
-            self._invocation = None
-        await self._end(runner)
 
-    async def _end(self, runner: web.AppRunner) -> None:
-        self.state = State.DEAD
-        if self._asked is not None:
-            self._asked.cancel()
-        await runner.cleanup()
-        self._on_change(self)
+    def _give_up(self, process: asyncio.subprocess.Process) -> None:
+        if self._asked is None:
+            self._fail_init(f"no initialization within {INIT_SECONDS:.0f} s")
+            send_signal(process, signal.SIGKILL)
+
+    def _fail_init(self, message: str) -> None:
+        self.init_error = self.init_error or failure("Runtime.ExitError", message)
 
     # Its Runtime API.
 
@@ -161,24 +160,26 @@ class ExecutionEnvironment:
         return app
 
     async def _next(self, _: web.Request) -> web.Response:
-        """Become idle: initialization, or the previous invocation, is over."""
+        """Become free: initialization, or the previous invocation, is over."""
         self._invocation = None
-        self._asked = asyncio.get_running_loop().create_future()
-        self.state = State.IDLE
+        self._asked = _future()
+        self._freeze(is_frozen=True)
         self._on_change(self)
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             invocation = await self._asked
-            return web.Response(
-                body=invocation.event,
-                content_type="application/json",
-                headers={
-                    "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
-                    "Lambda-Runtime-Deadline-Ms": str(invocation.deadline_ms),
-                    "Lambda-Runtime-Invoked-Function-Arn": self._function_arn,
-                    "Lambda-Runtime-Trace-Id": f"Root=1-{invocation.deadline_ms // 1000:08x}-{'0' * 24};Sampled=0",
-                },
-            )
-        return web.Response(status=410)
+        except asyncio.CancelledError:
+            return web.Response(status=410)
+        deadline_ms = int((time.time() + self._launcher.function.timeout_seconds) * 1000)
+        return web.Response(
+            body=invocation.event,
+            content_type="application/json",
+            headers={
+                "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
+                "Lambda-Runtime-Deadline-Ms": str(deadline_ms),
+                "Lambda-Runtime-Invoked-Function-Arn": self._launcher.function.arn,
+                "Lambda-Runtime-Trace-Id": f"Root=1-{deadline_ms // 1000:08x}-{'0' * 24};Sampled=0",
+            },
+        )
 
     async def _response(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -193,7 +194,7 @@ class ExecutionEnvironment:
 
     async def _init_error(self, request: web.Request) -> web.Response:
         """Keep why the handler could not be imported. The process ends by itself afterwards."""
-        self.init_error = (await request.read()).decode(errors="replace")
+        self.init_error = Outcome(await request.read(), "Unhandled")
         return web.json_response({"status": "OK"}, status=202)
 
     def _finish(self, request: web.Request, outcome: Outcome, status: int = 202) -> web.Response:
