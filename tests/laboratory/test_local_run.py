@@ -19,7 +19,7 @@ import pytest
 import urllib3
 from aiohttp.test_utils import TestClient, TestServer
 
-from tools.local.events import HttpRequest, Route, build_http_event
+from tools.local.events import HttpRequest, build_http_event, find_route
 from tools.local.functions import ThrottledInvocationError
 from tools.local.gateway import Gateway
 
@@ -154,10 +154,10 @@ def test_who_asks_a_function_that_cannot_be_imported_is_told_why(invoke, make_po
 
 def test_an_event_has_payload_format_2():
     """Headers are lowercased and joined, cookies apart, query values joined, parameters decoded."""
-    route = Route.parse("GET /conversations/{conversation_id}/messages")
     headers = (("Host", "h"), ("X-A", "1"), ("x-a", "2"), ("Cookie", "a=1; b=2"), ("User-Agent", "u"))
     request = HttpRequest("GET", "/conversations/a%23/messages", "x=1&x=2&y=%20", headers, b"", "127.0.0.1")
-    parameters = route.match("GET", request.path)
+    wider = ("$default", "ANY /{all+}", "GET /{a}/{b}/messages", "POST /conversations/{conversation_id}/messages")
+    route, parameters = find_route((*wider, "GET /conversations/{conversation_id}/messages"), "GET", request.path)
     made = build_http_event(request, route, parameters, request_id="id", now_ms=1_584_036_238_000)
     context = made.pop("requestContext")
     assert made == {

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tools.local.events import Context, HttpRequest, Route, build_http_event
+from tools.local.events import Context, HttpRequest, build_http_event
 
 FakeContext = Context
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,8 +54,9 @@ def _http_event(
     if method in {"POST", "PATCH"} and content_type is not None:
         headers.append(("Content-Type", content_type))
     request = HttpRequest(method, path, urlencode(query or {}, errors="replace"), headers, b"", "192.0.2.1")
-    known = Route.parse(f"{method} {route}")
-    event = build_http_event(request, known, names, request_id="JKJaXmPLvHcESHA=", now_ms=received_ms or 0)
+    event = build_http_event(
+        request, f"{method} {route}", names, request_id="JKJaXmPLvHcESHA=", now_ms=received_ms or 0
+    )
     if received_ms is None:
         del event["requestContext"]["timeEpoch"]
     event["isBase64Encoded"] = is_base64

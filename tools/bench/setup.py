@@ -14,7 +14,7 @@ import urllib3
 from redis import Redis
 
 from hotpartition.redis.cluster import route_key
-from tools.local.events import HttpRequest, Route, build_http_event
+from tools.local.events import HttpRequest, build_http_event
 
 ROOT = Path(__file__).resolve().parents[2]
 LAMBDAS = ROOT / "lambdas"
@@ -112,6 +112,5 @@ def _event(method: str, conversation_id: str, content: object = None) -> dict[st
         body=json.dumps(content).encode() if content else b"",
         source_ip="192.0.2.1",
     )
-    parameters = {"conversation_id": conversation_id}
-    route = Route.parse(f"{method} {COLLECTION}")
+    route, parameters = f"{method} {COLLECTION}", {"conversation_id": conversation_id}
     return build_http_event(request, route, parameters, request_id="JKJaXmPLvHcESHA=", now_ms=1_800_000_000_000)

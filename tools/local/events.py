@@ -44,52 +44,29 @@ class HttpRequest:
     source_ip: str
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A route key, ready to be matched."""
-
-    route_key: str
-    method: str
-    pattern: re.Pattern[str]
-    greediness: int
-
-    @classmethod
-    def parse(cls, route_key: str) -> Route:
-        """Parse `GET /a/{b}`, `ANY /{proxy+}` or `$default`."""
-        if route_key == "$default":
-            return cls(route_key, "ANY", re.compile(".*", re.DOTALL), 1_000_000)
-        method, _, path = route_key.partition(" ")
-        parts: list[str] = []
-        for part in re.split(r"(\{[^}]+\})", path):
-            if not part.startswith("{"):
-                parts.append(re.escape(part))
-            elif part.endswith("+}"):
-                parts.append(f"(?P<{part[1:-2]}>.+)")
-            else:
-                # May be empty: the function, not the gateway, says what is wrong with an empty id.
-                parts.append(f"(?P<{part[1:-1]}>[^/]*)")
-        weight = path.count("{") + 1000 * path.count("+}") + (method == "ANY")
-        return cls(route_key, method, re.compile("".join(parts)), weight)
-
-    def match(self, method: str, path: str) -> dict[str, str] | None:
-        """Return the path parameters, decoded, or None."""
-        if self.method not in ("ANY", method):
-            return None
-        found = self.pattern.fullmatch(path)
-        return None if found is None else {name: unquote(value) for name, value in found.groupdict().items()}
-
-
-def find_route(routes: Iterable[Route], method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-    """Choose the most specific route that matches."""
-    for route in sorted(routes, key=lambda candidate: candidate.greediness):
-        parameters = route.match(method, path)
-        if parameters is not None:
-            return route, parameters
+def find_route(route_keys: Iterable[str], method: str, path: str) -> tuple[str, dict[str, str]] | None:
+    """Find the most specific of `GET /a/{b}`, `ANY /{proxy+}`, `$default`, and the path parameters, decoded."""
+    for route_key in sorted(route_keys, key=_breadth):
+        wanted, _, template = route_key.partition(" ")
+        found = re.fullmatch(_pattern(template), path)
+        if found and wanted in (method, "ANY", "$default"):
+            return route_key, {name: unquote(value) for name, value in found.groupdict().items()}
     return None
 
 
+def _breadth(route_key: str) -> tuple[bool, int, int, bool]:
+    """Say how much a route takes, for the order in which routes are tried."""
+    return route_key == "$default", route_key.count("+}"), route_key.count("{"), route_key.startswith("ANY")
+
+
+def _pattern(template: str) -> str:
+    """Build what a path has to match; `{b}` may be empty, since the function says what is wrong with an empty id."""
+    greedy = re.sub(r"\\{(\w+)\\\+\\}", r"(?P<\1>.+)", re.escape(template))
+    return re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]*)", greedy) or ".*"
+
+
 def build_http_event(
-    request: HttpRequest, route: Route, parameters: Mapping[str, str], *, request_id: str, now_ms: int
+    request: HttpRequest, route_key: str, parameters: Mapping[str, str], *, request_id: str, now_ms: int
 ) -> dict[str, Any]:
     """Build the payload of format 2.0. As on AWS, `rawPath` is decoded and `rawQueryString` is not."""
     received = [(name.lower(), value) for name, value in request.headers]
@@ -97,7 +74,7 @@ def build_http_event(
     path = unquote(request.path)
     event: dict[str, Any] = {
         "version": "2.0",
-        "routeKey": route.route_key,
+        "routeKey": route_key,
         "rawPath": path,
         "rawQueryString": request.query,
         "headers": headers,
@@ -114,7 +91,7 @@ def build_http_event(
                 "userAgent": headers.get("user-agent", ""),
             },
             "requestId": request_id,
-            "routeKey": route.route_key,
+            "routeKey": route_key,
             "stage": "$default",
             "time": datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000"),
             "timeEpoch": now_ms,

@@ -15,7 +15,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from tools.local.environment import PAYLOAD_LIMIT_BYTES
-from tools.local.events import HttpRequest, Route, build_http_event, build_schedule_event, find_route
+from tools.local.events import HttpRequest, build_http_event, build_schedule_event, find_route
 from tools.local.functions import FunctionPool, ThrottledInvocationError
 from tools.local.template import ScheduleSpec
 
@@ -30,7 +30,7 @@ class Gateway:
     """Turns HTTP requests into invocations; `functions` are the pools behind the route keys."""
 
     def __init__(self, functions: Mapping[str, FunctionPool]) -> None:
-        self._routes = {Route.parse(route_key): pool for route_key, pool in functions.items()}
+        self._functions = functions
 
     def app(self) -> web.Application:
         """Build the server."""
@@ -41,10 +41,10 @@ class Gateway:
     async def _serve(self, request: web.Request) -> web.Response:
         # The target as it was sent: aiohttp's own path is normalized and decoded.
         path, _, query = request.raw_path.partition("?")
-        found = find_route(self._routes, request.method, path)
+        found = find_route(self._functions, request.method, path)
         if found is None:
             return _say(404, "Not Found")
-        route, parameters = found
+        route_key, parameters = found
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -53,12 +53,12 @@ class Gateway:
             request.method, path, query, tuple(request.headers.items()), body, request.remote or "127.0.0.1"
         )
         event = build_http_event(
-            received, route, parameters, request_id=uuid.uuid4().hex[:16], now_ms=time.time_ns() // 1_000_000
+            received, route_key, parameters, request_id=uuid.uuid4().hex[:16], now_ms=time.time_ns() // 1_000_000
         )
         payload = json.dumps(event).encode()
         if len(payload) > PAYLOAD_LIMIT_BYTES:
             return _say(413, "Request Entity Too Large")
-        return await _invoke(self._routes[route], payload)
+        return await _invoke(self._functions[route_key], payload)
 
 
 async def _invoke(pool: FunctionPool, payload: bytes) -> web.Response:

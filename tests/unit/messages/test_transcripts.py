@@ -15,7 +15,7 @@ from hotpartition.core.route import choose_shards
 from hotpartition_messages.changing import Edit, Target
 from support.builders import message_id, new_message
 from support.golden import assert_golden
-from tools.local.events import HttpRequest, Route, build_http_event, find_route
+from tools.local.events import HttpRequest, build_http_event, find_route
 
 from .api import Api
 
@@ -211,7 +211,7 @@ def read_event(lines, api):
     path, _, query = target.partition("?")
     headers = [tuple(line.split(": ", 1)) for line in rest if HEADER.match(line)]
     body = "\n".join(line for line in rest if not HEADER.match(line)).encode()
-    route, names = find_route(map(Route.parse, (*api.routes, "$default")), method, path)
+    route, names = find_route((*api.routes, "$default"), method, path)
     request = HttpRequest(method, path, query, [("Content-Type", "application/json"), *headers], body, "192.0.2.1")
     event = build_http_event(request, route, names, request_id="-", now_ms=api.world.clock.now_ms)
     event["requestContext"]["authorizer"] = api.authorizer
