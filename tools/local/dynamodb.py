@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from io import BytesIO
 from itertools import chain
 from typing import Any
 
@@ -40,7 +39,7 @@ from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.local import faults
 from tools.local.events import ACCOUNT, REGION
 from tools.local.faults import Fault, FaultPolicy, ServiceError, cancelled, service_error, throttling_error
-from tools.local.metering import Meter, Priced, Shape, Write, describe_costs, queried_key
+from tools.local.metering import Meter, Shape, Write, describe_costs, queried_key
 
 Request = dict[str, Any]
 
@@ -110,24 +109,9 @@ def _encode_bytes(value: object) -> str:
 
 def build_request(operation: str, body: bytes) -> MotoRequest:
     """Build a request as moto's handler takes it."""
-    return MotoRequest(
-        {
-            "REQUEST_METHOD": "POST",
-            "SCRIPT_NAME": "",
-            "PATH_INFO": "/",
-            "QUERY_STRING": "",
-            "SERVER_NAME": "127.0.0.1",
-            "SERVER_PORT": "80",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "CONTENT_TYPE": _CONTENT_TYPE,
-            "CONTENT_LENGTH": str(len(body)),
-            "HTTP_HOST": "127.0.0.1",
-            "HTTP_AUTHORIZATION": _AUTHORIZATION,
-            "HTTP_X_AMZ_TARGET": f"DynamoDB_20120810.{operation}",
-            "wsgi.input": BytesIO(body),
-            "wsgi.url_scheme": "http",
-        }
-    )
+    target = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Authorization": _AUTHORIZATION}
+    request: MotoRequest = MotoRequest.from_values(method="POST", data=body, headers=target, content_type=_CONTENT_TYPE)
+    return request
 
 
 def forward(operation: str, body: bytes) -> tuple[int, bytes]:
@@ -170,7 +154,7 @@ class Operations:
         self._limits = limits
         self._resources: dict[str, Resource] = {}
         self._tokens = RequestTokens(meter.clock)
-        self._named: Mapping[str, Callable[[str, Request], tuple[Request, Sequence[Priced]]]] = {
+        self._named: Mapping[str, Callable[[str, Request], tuple[Request, list[Demand]]]] = {
             **dict.fromkeys(("GetItem", "BatchGetItem"), self._read),
             **dict.fromkeys(("Query", "Scan"), self._page),
             **dict.fromkeys(("PutItem", "UpdateItem", "DeleteItem"), self._change),
@@ -184,10 +168,10 @@ class Operations:
     def carry_out(self, operation: str, request: Request) -> Request:
         """Carry out a request, or raise `ServiceError`; the result says as much of its cost as was asked for."""
         mode = request.pop("ReturnConsumedCapacity", "NONE")
-        result, priced = self._named[operation](operation, request)
+        result, demands = self._named[operation](operation, request)
         if mode == "NONE":
             return result
-        costs = describe_costs(priced, mode, is_transaction=operation.startswith("Transact"))
+        costs = describe_costs(demands, mode, is_transaction=operation.startswith("Transact"))
         return {**result, "ConsumedCapacity": costs if operation.startswith(("Batch", "Transact")) else costs[0]}
 
     def shape(self, name: str) -> Shape:
@@ -219,7 +203,7 @@ class Operations:
 
     # Reads.
 
-    def _read(self, operation: str, request: Request) -> tuple[Request, list[Priced]]:
+    def _read(self, operation: str, request: Request) -> tuple[Request, list[Demand]]:
         """Read items by their keys; one that is not there costs the minimum.
 
         What a partition refuses of a batch comes back unprocessed; all of it refused is an error.
@@ -241,15 +225,15 @@ class Operations:
         result = call_moto(operation, {"RequestItems": accepted} if is_batch else request)
         for name, asked in result.get("UnprocessedKeys", {}).items():
             left.setdefault(name, {**asked, "Keys": []})["Keys"] += asked["Keys"]
-        priced = []
+        demands = []
         for name, asked in accepted.items():
             table, is_strong = self.shape(name), bool(asked.get("ConsistentRead"))
             keys = [key for key in asked["Keys"] if key not in left.get(name, {}).get("Keys", ())]
-            priced.append((table, [self._read_demand(table, key, is_strong=is_strong) for key in keys]))
-        self.meter.settle(_together(priced))
-        return ({**result, "UnprocessedKeys": left} if is_batch else result), priced
+            demands += [self._read_demand(table, key, is_strong=is_strong) for key in keys]
+        self.meter.settle(demands)
+        return ({**result, "UnprocessedKeys": left} if is_batch else result), demands
 
-    def _page(self, operation: str, request: Request) -> tuple[Request, list[Priced]]:
+    def _page(self, operation: str, request: Request) -> tuple[Request, list[Demand]]:
         """Query or scan a page: the sum of what was read is charged, filtered and projected or not.
 
         A scan spans partitions: it is never refused, and charged to each in proportion to its bytes.
@@ -266,7 +250,7 @@ class Operations:
         units = read_units(total, is_strong=bool(request.get("ConsistentRead")))
         shares = [(key, units)] if key is not None else [(own, units * size / total) for own, size in sizes]
         self.meter.settle([Demand(asked.resource, Kind.READ, own, share) for own, share in shares])
-        return result, [(table, [Demand(asked.resource, Kind.READ, "", units)])]
+        return result, [Demand(asked.resource, Kind.READ, "", units)]
 
     def _read_demand(self, table: Shape, key: Item, *, is_strong: bool, factor: int = 1) -> Demand:
         item = self._item(table, key)
@@ -275,7 +259,7 @@ class Operations:
 
     # Writes.
 
-    def _change(self, operation: str, request: Request) -> tuple[Request, list[Priced]]:
+    def _change(self, operation: str, request: Request) -> tuple[Request, list[Demand]]:
         """Put, update or delete one item; an item that is not there costs the minimum."""
         write = self._plan(operation.removesuffix("Item"), request)
         # DynamoDB learns how large a replaced item was when it replaces it: a put is admitted for what it brings.
@@ -284,7 +268,7 @@ class Operations:
             raise throttling_error([refusal.throttle])
         return self._make(operation, request, [write], known)
 
-    def _write_batch(self, operation: str, request: Request) -> tuple[Request, list[Priced]]:
+    def _write_batch(self, operation: str, request: Request) -> tuple[Request, list[Demand]]:
         """Write a batch; what a partition refuses comes back unprocessed, all of it refused is an error."""
         accepted: dict[str, list[Request]] = {}
         left: dict[str, list[Request]] = {}
@@ -303,10 +287,10 @@ class Operations:
                     left.setdefault(name, []).append(entry)
         if left and not accepted:
             raise throttling_error()
-        result, priced = self._make(operation, {"RequestItems": accepted}, writes, admitted)
-        return {**result, "UnprocessedItems": left}, priced
+        result, demands = self._make(operation, {"RequestItems": accepted}, writes, admitted)
+        return {**result, "UnprocessedItems": left}, demands
 
-    def _write_transaction(self, operation: str, request: Request) -> tuple[Request, list[Priced]]:
+    def _write_transaction(self, operation: str, request: Request) -> tuple[Request, list[Demand]]:
         """Write a transaction at twice the cost, unless its token says that it was: then its items are only read."""
         actions = [next(iter(element.items())) for element in request["TransactItems"]]
         try:
@@ -315,16 +299,14 @@ class Operations:
             raise service_error(error.code, "The client request token does not let this transaction happen") from error
         if done is not None:
             return done
-        priced = []
-        for write in (self._plan(*action) for action in actions):
-            demand = self._read_demand(write.table, write.key, is_strong=True, factor=_TRANSACTION_FACTOR)
-            priced.append((write.table, [demand]))
-        self.meter.settle(_together(priced))
-        return {}, priced
+        writes = (self._plan(*action) for action in actions)
+        demands = [self._read_demand(w.table, w.key, is_strong=True, factor=_TRANSACTION_FACTOR) for w in writes]
+        self.meter.settle(demands)
+        return {}, demands
 
     def _write_together(
         self, operation: str, request: Request, actions: Sequence[tuple[str, Request]]
-    ) -> tuple[Request, list[Priced]]:
+    ) -> tuple[Request, list[Demand]]:
         """Write all that a transaction names, or nothing."""
         writes = [self._plan(*action) for action in actions]
         known = [write.demands(_TRANSACTION_FACTOR) for write in writes]
@@ -347,7 +329,7 @@ class Operations:
 
     def _make(
         self, operation: str, request: Request, writes: Sequence[Write], admitted: Sequence[Demand], factor: int = 1
-    ) -> tuple[Request, list[Priced]]:
+    ) -> tuple[Request, list[Demand]]:
         """Write what was admitted; return moto's result, and what each write took."""
         try:
             result = call_moto(operation, request)
@@ -360,13 +342,9 @@ class Operations:
             self.meter.settle(failed.get(error.code, []), admitted)
             raise
         made = [replace(write, new=self._item(write.table, write.key)) for write in writes]
-        priced = [(write.table, write.demands(factor)) for write in made]
-        self.meter.settle(_together(priced), admitted)
-        return result, priced
-
-
-def _together(priced: Sequence[Priced]) -> list[Demand]:
-    return [demand for _, demands in priced for demand in demands]
+        actual = [demand for write in made for demand in write.demands(factor)]
+        self.meter.settle(actual, admitted)
+        return result, actual
 
 
 class LocalDynamoDB:
@@ -433,7 +411,7 @@ class LocalDynamoDB:
     async def _set_faults(self, request: web.Request) -> web.Response:
         """Replace all rules; an empty list ends all faults."""
         try:
-            self._policy.rules = faults.parse_rules(json.loads(await request.read()))
+            self._policy.rules = faults.parse_rules(await request.read())
         except ValueError as error:
             return web.json_response({"message": str(error)}, status=400)
         return await self._say_faults(request)

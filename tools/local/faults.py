@@ -77,10 +77,6 @@ Batch = Literal["BatchGetItem", "BatchWriteItem", "TransactWriteItems"]
 _REASONS = dict.fromkeys(get_args(Write), WRITE_REASONS) | dict.fromkeys(get_args(Read), READ_REASONS)
 
 
-class FaultRuleError(ValueError):
-    """A rule that cannot be followed. The message is one sentence."""
-
-
 class Fault(StrEnum):
     """What can go wrong."""
 
@@ -157,16 +153,13 @@ def delay_seconds(struck: Iterable[FaultRule], fault: Fault) -> float:
     return sum(rule.delay_ms for rule in struck if rule.fault is fault) / 1000
 
 
-def parse_rules(value: object) -> tuple[FaultRule, ...]:
-    """Read rules from JSON values, or raise `FaultRuleError` saying what is wrong with the first wrong one."""
-    if not isinstance(value, list):
-        raise FaultRuleError("the body should be a list of rules")
+def parse_rules(text: str | bytes) -> tuple[FaultRule, ...]:
+    """Read rules from JSON, or raise `ValueError` saying what is wrong with the first wrong one."""
     try:
-        return _RULES.validate_python(tuple(value))
+        return _RULES.validate_json(text)
     except ValidationError as error:
         mistake = error.errors()[0]
-        position, *names = mistake["loc"]
-        raise FaultRuleError(": ".join(map(str, (f"rule {position}", *names, mistake["msg"])))) from None
+        raise ValueError("rule " + ": ".join(map(str, (*mistake["loc"], mistake["msg"])))) from None
 
 
 def build_refusal(rule: FaultRule, resource: str) -> ServiceError:

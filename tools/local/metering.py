@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -101,29 +101,27 @@ def _size(item: Item | None) -> int:
     return 0 if item is None else item_size_bytes(item)
 
 
-Priced = tuple[Shape, list[Demand]]
-"""A table, and what a request took of it and of its indexes."""
-
-
-def describe_costs(priced: Iterable[Priced], mode: str, *, is_transaction: bool) -> list[dict[str, Any]]:
+def describe_costs(demands: Sequence[Demand], mode: str, *, is_transaction: bool) -> list[dict[str, Any]]:
     """Build ConsumedCapacity of each table that took part: of all of it, or with `mode` INDEXES of each part."""
-    tables: dict[str, Priced] = {}
-    for table, demands in priced:
-        tables.setdefault(table.name, (table, []))[1].extend(demands)
-    return [_describe_cost(*each, mode, is_transaction=is_transaction) for each in tables.values()]
-
-
-def _describe_cost(table: Shape, demands: Sequence[Demand], mode: str, *, is_transaction: bool) -> dict[str, Any]:
-    names = {index.resource: index.name for index in table.indexes}
-    units: defaultdict[str, float] = defaultdict(float)
+    tables: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for demand in demands:
-        units[names.get(demand.resource, "")] += demand.units
+        table, index = _place(demand.resource)
+        tables[table][index] += demand.units
+    kind = f"{demands[0].kind}CapacityUnits" if is_transaction else "CapacityUnits"
+    return [_describe_cost(table, units, mode, kind) for table, units in tables.items()]
 
+
+def _place(resource: Resource) -> tuple[str, str]:
+    """Name a table, and its index where it is one."""
+    _, table, *index = resource.arn.split("/")
+    return table, "".join(index[1:])
+
+
+def _describe_cost(table: str, units: dict[str, float], mode: str, kind: str) -> dict[str, Any]:
     def described(value: float) -> dict[str, float]:
-        of_kind = {f"{demands[0].kind}CapacityUnits": value} if is_transaction else {}
-        return {"CapacityUnits": value, **of_kind}
+        return {"CapacityUnits": value, kind: value}
 
-    cost = {"TableName": table.name, **described(sum(units.values()))}
+    cost = {"TableName": table, **described(sum(units.values()))}
     if mode == "INDEXES":
         cost["Table"] = described(units.pop("", 0.0))
         cost |= {"GlobalSecondaryIndexes": {name: described(value) for name, value in units.items()}} if units else {}
@@ -150,9 +148,8 @@ class Meter:
 
     clock: Callable[[], float]
     wall_ms: Callable[[], int]
-    max_rows: int = 200_000
+    max_slots: int = 40_000
     _slots: dict[int, dict[tuple[Resource, str], TimelineRow]] = field(default_factory=dict)
-    _rows: int = 0
 
     def admit(self, demands: Sequence[Demand]) -> Refusal | None:
         """Take the units of a write, or record all and return what was refused."""
@@ -202,9 +199,6 @@ class Meter:
 
     def _row(self, resource: Resource, key: str, at_ms: int) -> TimelineRow:
         rows = self._slots.setdefault(at_ms, {})
-        if (resource, key) not in rows:
-            rows[resource, key] = TimelineRow(at_ms, key, table=resource.arn.partition("/")[2])
-            self._rows += 1
-            while self._rows > self.max_rows and len(self._slots) > 1:
-                self._rows -= len(self._slots.pop(min(self._slots)))
-        return rows[resource, key]
+        if len(self._slots) > self.max_slots:
+            del self._slots[min(self._slots)]
+        return rows.setdefault((resource, key), TimelineRow(at_ms, key, table=_place(resource)[0]))
