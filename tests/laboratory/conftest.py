@@ -13,8 +13,8 @@ import pytest
 
 from support.loop import Loop
 from support.tables import define_table
+from tools.local.environment import Launcher, install_runtime
 from tools.local.functions import FunctionPool
-from tools.local.runtime import Launcher, install_runtime
 from tools.local.template import FunctionSpec
 
 FUNCTION = Path(__file__).with_name("function")

@@ -35,8 +35,8 @@ from tools.bench.setup import (
     prepare_hot_conversation,
     write_event,
 )
+from tools.local.environment import Launcher, install_runtime
 from tools.local.functions import FunctionPool
-from tools.local.runtime import Launcher, install_runtime
 from tools.local.template import FunctionSpec
 
 STARTS = 3

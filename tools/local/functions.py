@@ -7,9 +7,8 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from tools.local.environment import ExecutionEnvironment, Invocation, Outcome, failure
+from tools.local.environment import ExecutionEnvironment, Invocation, Launcher, Outcome, failure
 from tools.local.processes import LocalRunError, log_tail
-from tools.local.runtime import Launcher
 
 _COUNTED = ("started", "killed", "invocations", "errors", "init_errors", "throttled")
 """What a pool counts since its start."""

@@ -24,11 +24,11 @@ from hotpartition_cli.heat import Heat, Server
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_process import DynamoDB, creation_request
+from tools.local.environment import Launcher, check_runtime, install_runtime
 from tools.local.functions import FunctionPool
 from tools.local.gateway import Gateway, fire
 from tools.local.processes import LocalRunError, free_port
 from tools.local.redis import RedisNodes, find_binary
-from tools.local.runtime import Launcher, check_runtime, install_runtime
 from tools.local.template import LOOPBACK, FunctionSpec, Stack, read_stack, synthesize
 
 MESSAGES = "POST /conversations/{conversation_id}/messages"
