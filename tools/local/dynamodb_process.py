@@ -37,7 +37,6 @@ class DynamoDB:
         self.url = ""
         self._work_dir = work_dir
         self._process: asyncio.subprocess.Process | None = None
-        self._session: aiohttp.ClientSession | None = None
 
     async def start(self, tables: Sequence[Mapping[str, Any]], *, limits: Mapping[str, Any], seed: int) -> None:
         """Start it with these tables and limits; the error of a failed start ends with its log."""
@@ -47,19 +46,15 @@ class DynamoDB:
         with log_path.open("wb") as log:
             command = [sys.executable, "-m", "tools.local.dynamodb", options]
             self._process = await start_process(command, log=log, cwd=_ROOT)
-        self._session = aiohttp.ClientSession()
         if not await is_listening(self._process, port, seconds=_START_SECONDS):
             raise LocalRunError(f"moto did not start:{log_tail(log_path)}")
         self.url = f"http://127.0.0.1:{port}"
 
     async def ask(self, method: str, path: str, body: bytes | None = None) -> web.Response:
         """Ask what is not DynamoDB's protocol, and return the response."""
-        assert self._session is not None  # noqa: S101 - it was started
-        async with self._session.request(method, self.url + path, data=body) as response:
+        async with aiohttp.request(method, self.url + path, data=body) as response:
             return web.Response(status=response.status, body=await response.read(), content_type="application/json")
 
     async def stop(self) -> None:
         """Kill it."""
-        if self._session is not None:
-            await self._session.close()
         await kill(self._process)

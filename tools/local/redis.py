@@ -187,42 +187,17 @@ class RedisServer:
             await connection.disconnect()
 
 
-class Front:
-    """One port in front of servers that come and go.
+async def open_front(port: int, target_port: Callable[[], int], tls: ssl.SSLContext | None = None) -> asyncio.Server:
+    """Open one port in front of servers that come and go; a port that is taken is an `OSError`.
 
     What ElastiCache's configuration endpoint is: a name that leads to a living node, and the place where TLS ends.
     """
 
-    def __init__(self, target_port: Callable[[], int], tls: ssl.SSLContext | None = None) -> None:
-        self._target_port = target_port
-        self._tls = tls
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
-
-    async def start(self, port: int) -> None:
-        """Listen, unless it does; a port that is taken is an `OSError`."""
-        if self._server is None:
-            self._server = await asyncio.start_server(self._lead, "127.0.0.1", port, ssl=self._tls)
-
-    async def stop(self) -> None:
-        """Close the port and every connection."""
-        if self._server is None:
-            return
-        self._server.close()
-        for task in tuple(self._connections):
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-        await self._server.wait_closed()
-        await asyncio.sleep(0)  # what was broken off is closed in the loop's next round
-
-    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on what both sides send, until one of them ends, or nothing serves."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - asyncio runs this in a task of its own
-        self._connections.add(task)
         transports = [writer.transport]
         try:
-            onward, onward_writer = await asyncio.open_connection("127.0.0.1", self._target_port())
+            onward, onward_writer = await asyncio.open_connection("127.0.0.1", target_port())
             transports.append(onward_writer.transport)
             both = (_pump(reader, onward_writer), _pump(onward, writer))
             await asyncio.wait(map(asyncio.create_task, both), return_when=asyncio.FIRST_COMPLETED)
@@ -232,7 +207,8 @@ class Front:
             # Without TLS's farewell, which would wait for the client's; the other direction ends by this.
             for transport in transports:
                 transport.abort()
-            self._connections.discard(task)
+
+    return await asyncio.start_server(lead, "127.0.0.1", port, ssl=tls)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -250,20 +226,14 @@ class RedisNodes:
 
     def __init__(self, binary: Path, work_dir: Path, port: int, *, form: RedisForm = "single") -> None:
         self.port = port
-        self._work_dir = work_dir
-        self._guard: Guard | None = None
-        self._front: Front | None = None
-        match form:
-            case "single":
-                self._nodes = [RedisServer(binary, work_dir, port)]
-            case "guarded":
-                self._guard = Guard(work_dir / "access", port)
-                # Neither Redis that Python packages ship can speak TLS: a front does it, and is announced.
-                self._nodes = [RedisServer(binary, work_dir, free_port(), guard=self._guard)]
-                self._front = Front(lambda: self._primary.port, self._guard.tls)
-            case "replicated":
-                self._nodes = [RedisServer(binary, work_dir / name, free_port()) for name in ("first", "second")]
-                self._front = Front(lambda: self._primary.port)
+        self._guard = Guard(work_dir / "access", port) if form == "guarded" else None
+        self._front: asyncio.Server | None = None
+        # Neither Redis that Python packages ship can speak TLS: a front does it, and is announced.
+        self._has_front = form != "single"
+        self._nodes = [
+            RedisServer(binary, work_dir / str(number), free_port() if self._has_front else port, guard=self._guard)
+            for number in range(2 if form == "replicated" else 1)
+        ]
         self._primary = self._nodes[0]
 
     def describe(self) -> dict[str, Any]:
@@ -296,8 +266,9 @@ class RedisNodes:
 
     async def start(self) -> None:
         """Start what does not run, and wait until the cluster responds."""
-        if self._front is not None:
-            await self._front.start(self.port)
+        if self._has_front and self._front is None:
+            tls = None if self._guard is None else self._guard.tls
+            self._front = await open_front(self.port, lambda: self._primary.port, tls)
         replica = self._replica
         if replica is None:
             await self._primary.start()
@@ -309,7 +280,7 @@ class RedisNodes:
         """Kill every node and close the port."""
         await self.kill()
         if self._front is not None:
-            await self._front.stop()
+            self._front.close()
 
     async def kill(self) -> None:
         """Kill every node as a crash would."""
