@@ -8,13 +8,16 @@ rollback of what fails; change sets by name and stack; outputs after a change se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 from unittest.mock import patch
 from urllib.request import Request, urlopen
 
+from cfnlint.schema import ResourceNotFoundError
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from moto.cloudformation import models, parsing
 from moto.cloudformation.exceptions import ValidationError
 from moto.cloudformation.models import ChangeSet, CloudFormationBackend, Stack
@@ -26,33 +29,32 @@ from moto.server import ThreadedMotoServer
 
 BOOTSTRAP = "CDKToolkit"
 NOWHERE = "http://127.0.0.1:9"
+REGION = "eu-central-1"
 RETAINING = ("Retain", "RetainExceptOnCreate")
-
-IDENTITIES = {
-    "AWS::ApiGatewayV2::Api": ("", "ProtocolType"),
-    "AWS::CloudWatch::Alarm": ("AlarmName",),
-    "AWS::CloudWatch::Dashboard": ("DashboardName",),
-    "AWS::DynamoDB::Table": ("TableName", "KeySchema"),
-    "AWS::ElastiCache::ReplicationGroup": (
-        "",
-        "KmsKeyId",
-        "Port",
-        "AtRestEncryptionEnabled",
-        "TransitEncryptionEnabled",
-    ),
-    "AWS::ElastiCache::User": ("UserId", "UserName", "Engine"),
-    "AWS::ElastiCache::UserGroup": ("UserGroupId", "Engine"),
-    "AWS::Lambda::LayerVersion": ("", "Content", "CompatibleRuntimes", "CompatibleArchitectures", "Description"),
-    "AWS::Logs::LogGroup": ("LogGroupName",),
-}
-"""Properties that CloudFormation cannot change in place (resource reference, "Update requires: Replacement"). The first
-is the name, unique in account and region, where a template gives one."""
+FIXED = ("createOnlyProperties", "conditionalCreateOnlyProperties")
+"""What a schema calls the properties that cannot be changed in place."""
 
 
 class ChangeSetNotFound(ServiceException):
     """The error by which the command line sees that it has no change set to delete."""
 
     code = "ChangeSetNotFound"
+
+
+@cache
+def _read_schema(type_: str) -> Mapping[str, Any]:
+    """Read CloudFormation's own schema of a type, which cfn-lint brings; empty where there is none."""
+    try:
+        return PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, type_).schema
+    except ResourceNotFoundError:
+        return {}
+
+
+def _pick(properties: Mapping[str, Any], type_: str, *members: str) -> list[Any]:
+    """Pick the properties that members of the type's schema name: None where they are not given."""
+    schema = _read_schema(type_)
+    paths = [path for member in members for path in schema.get(member, ())]
+    return [properties.get(path.removeprefix("/properties/")) for path in paths]
 
 
 @dataclass
@@ -90,7 +92,8 @@ class Recorded(CloudFormationModel):
     ) -> Recorded:
         """Create it, unless its name is taken or this type shall fail."""
         type_, properties = cloudformation_json["Type"], cloudformation_json.get("Properties", {})
-        name = properties.get(IDENTITIES.get(type_, ("",))[0]) or resource_name
+        identifier = _pick(properties, type_, "primaryIdentifier")
+        name = "|".join(identifier) if identifier and all(identifier) else resource_name
         if ACCOUNT.failing == type_:
             ACCOUNT.failing = ""
             raise ValidationError(message=f"{type_} {name} failed, as the rehearsal asked")
@@ -105,9 +108,9 @@ class Recorded(CloudFormationModel):
         cls, original_resource: Recorded, new_resource_name: str, cloudformation_json: dict[str, Any], **_: object
     ) -> Recorded:
         """Change it in place, or create another one where its identity changes."""
-        properties = cloudformation_json.get("Properties", {})
-        identity = IDENTITIES.get(original_resource.type, ())
-        if all(properties.get(name) == original_resource.properties.get(name) for name in identity):
+        properties, type_ = cloudformation_json.get("Properties", {}), original_resource.type
+        old, new = (_pick(each, type_, *FIXED) for each in (original_resource.properties, properties))
+        if old == new:
             original_resource.properties = properties
             return original_resource
         made = cls.create_from_cloudformation_json(new_resource_name, cloudformation_json)

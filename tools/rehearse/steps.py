@@ -19,9 +19,8 @@ from typing import Any
 import boto3
 
 from infra.bundle import ROOT
-from tools.rehearse.account import BOOTSTRAP, Account
+from tools.rehearse.account import BOOTSTRAP, REGION, Account
 
-REGION = "eu-central-1"
 SECRET = "rehearsal"  # noqa: S105 - of an account that does not exist
 PLACE = f"aws://123456789012/{REGION}"
 TEAM = ROOT / "examples" / "sensors"
