@@ -14,7 +14,7 @@ from tools.local.run import LocalRun
 
 
 async def up(config: LocalConfig) -> None:
-    """Run until a signal, or the control API, says stop."""
+    """Run until a signal says stop."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
     assert main is not None  # noqa: S101 - asyncio runs this
@@ -27,7 +27,7 @@ async def up(config: LocalConfig) -> None:
         loop.add_signal_handler(number, stop)
     try:
         async with AsyncExitStack() as cleanup:
-            await LocalRun(config, cleanup, stop, say=partial(print, flush=True)).start()
+            await LocalRun(config, cleanup, partial(print, flush=True)).start()
             await loop.create_future()
     except asyncio.CancelledError:
         print("stopped", flush=True)

@@ -29,7 +29,6 @@ class Control:
     """JSON over HTTP, on a port of its own."""
 
     status: Callable[[], dict[str, Any]]
-    stop: Callable[[], None]
     dynamodb: DynamoDB
     redis: RedisNodes | None
     pools: Mapping[str, FunctionPool]
@@ -44,7 +43,6 @@ class Control:
         app.router.add_post(f"/redis/{{action:{'|'.join(_ORDERS)}}}", self._redis)
         app.router.add_post("/functions/{name}/kill", self._kill)
         app.router.add_post("/functions/{name}/invoke", self._invoke)
-        app.router.add_post("/stop", self._stop)
         return app
 
     async def _status(self, _: web.Request) -> web.Response:
@@ -79,10 +77,6 @@ class Control:
             return web.json_response({"Type": "User", "message": str(error)}, status=429)
         headers = {} if outcome.error is None else {"X-Amz-Function-Error": "Unhandled"}
         return web.Response(body=outcome.payload, content_type="application/json", headers=headers)
-
-    async def _stop(self, _: web.Request) -> web.Response:
-        self.stop()
-        return web.json_response({"stopping": True})
 
     def _pool(self, request: web.Request) -> FunctionPool:
         name = request.match_info["name"]

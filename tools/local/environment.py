@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
 
@@ -130,11 +130,6 @@ class Invocation:
     taken: asyncio.Future[ExecutionEnvironment] = field(default_factory=_future)
     outcome: asyncio.Future[Outcome] = field(default_factory=_future)
 
-    def begin(self, environment: ExecutionEnvironment) -> Self:
-        """Let an environment take it."""
-        self.taken.set_result(environment)
-        return self
-
     def finish(self, outcome: Outcome) -> None:
         """Set the outcome unless there is one already (a timeout and a response can cross)."""
         if not self.outcome.done():
@@ -176,7 +171,8 @@ class ExecutionEnvironment:
     def invoke(self, invocation: Invocation) -> None:
         """Continue the process and hand it an event. REQUIRES: it is free."""
         assert self._asked is not None  # noqa: S101 - so it became free
-        self._invocation = invocation.begin(self)
+        self._invocation = invocation
+        invocation.taken.set_result(self)
         self._freeze(is_frozen=False)
         self._asked.set_result(invocation)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tools.local.environment import ExecutionEnvironment, Invocation, Launcher, Outcome, failure
@@ -29,8 +29,8 @@ class FunctionPool:
     queue_seconds: float = 25.0
     counts: Counter[str] = field(default_factory=Counter)
     _environments: list[ExecutionEnvironment] = field(default_factory=list)
-    _waiting: deque[Invocation] = field(default_factory=deque)
-    _in_flight: int = 0
+    _requests: list[Invocation] = field(default_factory=list)
+    """What is under way, in the order in which it came."""
     _is_closed: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,15 +65,16 @@ class FunctionPool:
         """
         function = self.launcher.function
         limit = 0 if self.max_environments == 0 else function.reserved_concurrency
-        if limit is not None and self._in_flight >= limit:
+        if limit is not None and len(self._requests) >= limit:
             self.counts["throttled"] += 1
             raise ThrottledInvocationError(f"the reserved concurrency of {function.name} is used up")
         invocation = Invocation(event)
-        self._in_flight += 1
+        self._requests.append(invocation)
         try:
-            outcome = await self._run(invocation, await self._acquire(invocation))
+            self._assign()
+            outcome = await self._run(invocation)
         finally:
-            self._in_flight -= 1
+            self._requests.remove(invocation)
         self.counts["errors"] += outcome.error is not None
         return outcome
 
@@ -97,22 +98,19 @@ class FunctionPool:
             **{name: self.counts[name] for name in _COUNTED},
         }
 
-    async def _acquire(self, invocation: Invocation) -> ExecutionEnvironment:
-        """Wait until an environment takes a request; a new one may be started for this."""
-        self._waiting.append(invocation)
-        self._assign()
+    @property
+    def _waiting(self) -> list[Invocation]:
+        """Those that no environment has taken, and that have not given up."""
+        return [request for request in self._requests if not request.taken.done()]
+
+    async def _run(self, invocation: Invocation) -> Outcome:
+        function, seconds = self.launcher.function, self.launcher.function.timeout_seconds
         try:
             async with asyncio.timeout(self.queue_seconds):
-                return await invocation.taken
+                environment = await invocation.taken
         except TimeoutError:
             self.counts["throttled"] += 1
-            raise ThrottledInvocationError(f"no environment of {self.launcher.function.name} got free") from None
-        finally:
-            if invocation in self._waiting:
-                self._waiting.remove(invocation)
-
-    async def _run(self, invocation: Invocation, environment: ExecutionEnvironment) -> Outcome:
-        seconds = self.launcher.function.timeout_seconds
+            raise ThrottledInvocationError(f"no environment of {function.name} got free") from None
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(invocation.outcome)
@@ -124,9 +122,11 @@ class FunctionPool:
 
     def _assign(self) -> None:
         """Hand waiting requests to free environments, and start one where those that will be free are too few."""
-        while self._waiting and (free := [each for each in self._environments if each.is_free]):
+        for request in self._waiting:
+            if not (free := [environment for environment in self._environments if environment.is_free]):
+                break
             self.counts["invocations"] += 1
-            self.rng.choice(free).invoke(self._waiting.popleft())
+            self.rng.choice(free).invoke(request)
         # One that has just responded is free sooner than a new one could be.
         coming = sum(not environment.is_busy for environment in self._environments)
         if coming < len(self._waiting) and len(self._environments) < self.max_environments:
@@ -146,7 +146,8 @@ class FunctionPool:
             self._environments.remove(environment)
             if environment.init_error is not None:
                 self.counts["init_errors"] += 1
-                if self._waiting:
-                    self._waiting.popleft().begin(environment).finish(environment.init_error)
+                if waiting := self._waiting:
+                    waiting[0].taken.set_result(environment)
+                    waiting[0].finish(environment.init_error)
         if not self._is_closed:
             self._assign()

@@ -37,23 +37,16 @@ MESSAGES = "POST /conversations/{conversation_id}/messages"
 class LocalRun:
     """The whole stack on this machine. Whatever was started is stopped by `cleanup`, after a start that failed as well.
 
-    `stop` is what the control API calls to end it. `say` gets one line for each step.
+    `say` gets one line for each step.
     """
 
-    def __init__(
-        self,
-        config: LocalConfig,
-        cleanup: AsyncExitStack,
-        stop: Callable[[], None],
-        say: Callable[[str], None] = print,
-    ) -> None:
+    def __init__(self, config: LocalConfig, cleanup: AsyncExitStack, say: Callable[[str], None]) -> None:
         self.config = config
         self.pools: dict[str, FunctionPool] = {}
         self.redis: RedisNodes | None = None
         self.dynamodb = DynamoDB(config.work_dir / "moto")
         self.api_url = self.control_url = self.page_url = ""
         self._cleanup = cleanup
-        self._stop = stop
         self._say = say
         self._stack: Stack
         self._journals: dict[str, dict[str, str]] = {}
@@ -176,13 +169,7 @@ class LocalRun:
 
     async def _start_control(self) -> None:
         # Next to the API's, so that documents can name it.
-        control = Control(
-            status=self.status,
-            stop=self._stop,
-            dynamodb=self.dynamodb,
-            redis=self.redis,
-            pools=self.pools,
-        )
+        control = Control(status=self.status, dynamodb=self.dynamodb, redis=self.redis, pools=self.pools)
         port = self.config.port
         self.control_url = await self._serve(control.app(), port and port + 1)
         self._say(f"control API at {self.control_url} (docs/testing.md#the-local-run): {self.control_url}/status")
