@@ -32,6 +32,7 @@ from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.dynamodb.models.dynamo_type import Item as MotoItem
 from moto.dynamodb.models.table import Table
 from moto.dynamodb.responses import DynamoHandler
+from werkzeug.test import create_environ
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units
 from tools.limits import Demand, Kind, Partitions, Resource, Throttle
@@ -110,8 +111,7 @@ def _encode_bytes(value: object) -> str:
 def build_request(operation: str, body: bytes) -> MotoRequest:
     """Build a request as moto's handler takes it."""
     target = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Authorization": _AUTHORIZATION}
-    request: MotoRequest = MotoRequest.from_values(method="POST", data=body, headers=target, content_type=_CONTENT_TYPE)
-    return request
+    return MotoRequest(create_environ(method="POST", data=body, headers=target, content_type=_CONTENT_TYPE))
 
 
 def forward(operation: str, body: bytes) -> tuple[int, bytes]:

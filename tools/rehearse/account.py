@@ -16,8 +16,7 @@ from typing import Any, cast
 from unittest.mock import patch
 from urllib.request import Request, urlopen
 
-from cfnlint.schema import ResourceNotFoundError
-from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+from cfnlint.schema import PROVIDER_SCHEMA_MANAGER, ResourceNotFoundError  # type: ignore[import-untyped]
 from moto.cloudformation import models, parsing
 from moto.cloudformation.exceptions import ValidationError
 from moto.cloudformation.models import ChangeSet, CloudFormationBackend, Stack
@@ -45,9 +44,10 @@ class ChangeSetNotFound(ServiceException):
 def _read_schema(type_: str) -> Mapping[str, Any]:
     """Read CloudFormation's own schema of a type, which cfn-lint brings; empty where there is none."""
     try:
-        return PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, type_).schema
+        schema: Mapping[str, Any] = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, type_).schema
     except ResourceNotFoundError:
         return {}
+    return schema
 
 
 def _pick(properties: Mapping[str, Any], type_: str, *members: str) -> list[Any]:
