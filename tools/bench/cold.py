@@ -7,7 +7,6 @@ import compileall
 import hashlib
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -28,7 +27,6 @@ from tools.bench.setup import (
     LAMBDAS,
     RIVAL,
     ROOT,
-    control,
     function_environment,
     load,
     page_event,
@@ -54,7 +52,6 @@ def measure_write() -> Measured:
 
 def measure_write_lite() -> Measured:
     """Write one message with the function of a stack without Redis; the rival is that of `cold-write`."""
-    control("Configure", keeps_puts=False)
     return measure_cold("write_message", write_event("quiet"), has_redis=False, at_most=0.6)
 
 
@@ -72,13 +69,12 @@ def measure_cold(function: str, event: Mapping[str, Any], *, has_redis: bool = T
     if not has_redis:
         variables = {name: value for name, value in variables.items() if "_REGISTRY_" not in name}
 
-    def fastest_ms(deployment: Path) -> float:
+    def fastest_ms(launcher: Launcher) -> float:
         """Start a function some times, one after the other."""
-        launcher = _launcher(deployment, variables)
         return min(asyncio.run(_start(launcher, event)) for _ in range(STARTS)) * 1000
 
-    ours = _lay_out("ours", LAMBDAS / function, build_layers(), ships_bytecode=True)
-    rival = _lay_out("rival", RIVAL, (install_plain().parent,), ships_bytecode=False)
+    ours = _launcher("ours", LAMBDAS / function, build_layers(), variables)
+    rival = _launcher("rival", RIVAL, (install_plain(),), variables)
     return Measured(
         unit="ms",
         rival="boto3, redis, Powertools and pydantic imported plainly: tools/bench/rivals",
@@ -90,17 +86,18 @@ def measure_cold(function: str, event: Mapping[str, Any], *, has_redis: bool = T
     )
 
 
-def _launcher(deployment: Path, variables: Mapping[str, str]) -> Launcher:
-    """Describe a function as Lambda starts it, with an empty log."""
+def _launcher(name: str, folder: Path, layers: tuple[Path, ...], variables: Mapping[str, str]) -> Launcher:
+    """Describe a function as Lambda starts it, with an empty log; its own code is compiled, layers are as they are."""
+    compileall.compile_dir(folder, quiet=2)
     function = FunctionSpec(
-        name=deployment.name,
+        name=name,
         arn="arn:aws:lambda:eu-central-1:123456789012:function:function",
         handler="handler.handler",
         runtime="python",
         timeout_seconds=RESPONSE_SECONDS,
         memory_mb=1769,
-        code_dir=deployment / "function",
-        layer_dirs=tuple(sorted(deployment.glob("layer-*"), reverse=True)),
+        code_dir=folder,
+        layer_dirs=layers,
         environment=variables,
     )
     endpoint = variables["AWS_ENDPOINT_URL_DYNAMODB"]
@@ -131,26 +128,12 @@ async def _start(launcher: Launcher, event: Mapping[str, Any]) -> float:
     return elapsed
 
 
-def _lay_out(name: str, function: Path, layers: tuple[Path, ...], *, ships_bytecode: bool) -> Path:
-    """Copy a function and its layers to a place where all is compiled, but for what layers ship without bytecode."""
-    place = WORK_DIR / name
-    shutil.rmtree(place, ignore_errors=True)
-    named = {f"layer-{index}": layer for index, layer in enumerate(layers)}
-    for part, folder in {"function": function, **named}.items():
-        shutil.copytree(folder, place / part)
-        if part == "function" or not ships_bytecode:
-            compileall.compile_dir(place / part, quiet=2)
-    return place
-
-
 def build_layers() -> tuple[Path, ...]:
-    """Build the layers of the API's functions for this machine, with the bytecode that is deployed."""
+    """Build the layers of the API's functions for this machine, with the bytecode that is deployed, as in /opt."""
     target = choose_environment("local", Host.current()).target
-    interpreter = find_interpreter(target.python_version)
-    ours = [
-        SourceBundle(package=package, cache=CACHE, interpreter=interpreter).build() for package in (LIBRARY, MESSAGES)
-    ]
-    return *ours, DependencyBundle(lock=LOCK, target=target, cache=CACHE, interpreter=interpreter).build(run_uv)
+    how: Any = {"cache": CACHE, "interpreter": find_interpreter(target.python_version)}
+    dependencies = DependencyBundle(lock=LOCK, target=target, **how).build(run_uv)
+    return dependencies, *(SourceBundle(package=package, **how).build() for package in (MESSAGES, LIBRARY))
 
 
 def install_plain() -> Path:
@@ -162,4 +145,4 @@ def install_plain() -> Path:
         arguments = ["pip", "install", "--quiet", "--compile-bytecode", "--require-hashes", "--python", sys.executable]
         run_uv([*arguments, "--target", str(folder / "python"), "--requirement", str(LOCK)])
         done.touch()
-    return folder / "python"
+    return folder

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -172,11 +173,11 @@ class Origins(LoggedTelemetry):
     """`Telemetry` that counts where values came from."""
 
     def __init__(self) -> None:
-        self.counts: dict[str, float] = {}
+        self.counts: Counter[str] = Counter()
 
     def count(self, metric: str, value: float = 1.0) -> None:
         """Implement `Telemetry.count`."""
-        self.counts[metric] = self.counts.get(metric, 0) + value
+        self.counts[metric] += int(value)
 
     def require(self, origin: MetricName) -> None:
         """Refuse what was timed unless nearly all of it came from there.
@@ -185,7 +186,7 @@ class Origins(LoggedTelemetry):
             ValueError: it came from elsewhere.
         """
         served = {name: count for name, count in self.counts.items() if name.startswith("PagesFrom")}
-        if not served or served.get(origin, 0) < MOSTLY * sum(served.values()):
+        if self.counts[origin] <= MOSTLY * sum(served.values()):
             raise ValueError(f"nearly all should come as {origin}, and came as {served}")
 
 

@@ -67,7 +67,6 @@ def open_redis() -> Redis:
 
 def prepare_hot_conversation() -> None:
     """Raise the conversation that is written to, so that the measured writes are those to a shard."""
-    control("Configure", keeps_puts=False)
     with open_redis() as redis:
         redis.sadd(route_key(TABLE, HOT_CONVERSATION), "16@1700000000000")
 

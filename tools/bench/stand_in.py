@@ -1,9 +1,8 @@
 """A stand-in for DynamoDB that responds fast, after a set delay: the real protocol, on loopback, in its own process.
 
-It takes the requests that the functions and their rivals send (`PutItem`, `UpdateItem`, `GetItem`, `BatchGetItem`,
-`Query`), checks no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items
-and sets delays. It knows just the two key conditions that are in use here, and takes every condition of a put for
-`attribute_not_exists(pk)`.
+It takes the requests that the functions and their rivals send, checks no signature, and keeps nothing that is written:
+every write succeeds. `Bench.*`, a private dialect, loads the items that are read, and sets the delay. It knows just the
+two key conditions that are in use here.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ class StandIn:
 
     def __init__(self) -> None:
         self._delay_seconds = 0.0
-        self._keeps_puts = True
         self._sort_keys: dict[str, list[str]] = {}
         self._encoded: dict[tuple[str, str], bytes] = {}
 
@@ -51,58 +49,40 @@ class StandIn:
                     raise ValueError(f"not a request of DynamoDB's: {head!r}")
                 request = json.loads(await reader.readexactly(int(length[1])))
                 if target[1] == b"Bench":
-                    status, body = self.control(target[2].decode(), request)
+                    body = self.control(target[2].decode(), request)
                 else:
-                    status, body = self.respond(target[2].decode(), request)
+                    body = self.respond(target[2].decode(), request)
                     if self._delay_seconds:
                         await asyncio.sleep(self._delay_seconds)
-                writer.write(_head_of(status, body) + body)
+                writer.write(_head_of(body) + body)
         writer.close()
 
-    def control(self, command: str, request: dict[str, Any]) -> tuple[int, bytes]:
-        """Obey a benchmark: `Load` stores items, `Configure` sets how long responses take and if puts are kept."""
+    def control(self, command: str, request: dict[str, Any]) -> bytes:
+        """Obey a benchmark: `Load` stores items, `Configure` sets how long responses take."""
         if command == "Load":
             for item in request["items"]:
-                self._put(item)
+                pk, sk = key = _key_of(item)
+                insort(self._sort_keys.setdefault(pk, []), sk)
+                self._encoded[key] = _dump(item)
         elif command == "Configure":
-            self._delay_seconds = request.get("delay_ms", 0.0) / 1000
-            self._keeps_puts = request.get("keeps_puts", True)
-        return 200, b"{}"
+            self._delay_seconds = request["delay_ms"] / 1000
+        return b"{}"
 
-    def respond(self, operation: str, request: dict[str, Any]) -> tuple[int, bytes]:
-        """Serve one request: the HTTP status and the body."""
+    def respond(self, operation: str, request: dict[str, Any]) -> bytes:
+        """Serve one request; for one that it does not know, the connection ends."""
         match operation:
-            case "PutItem":
-                return self._put_item(request)
-            case "UpdateItem":
-                return 200, b"{}"
+            case "PutItem" | "UpdateItem":
+                return b"{}"
             case "GetItem":
                 found = self._encoded.get(_key_of(request["Key"]))
-                return 200, b'{"Item":%b}' % found if found else b"{}"
+                return b'{"Item":%b}' % found if found else b"{}"
             case "BatchGetItem":
                 ((name, asked),) = request["RequestItems"].items()
                 items = [found for key in asked["Keys"] if (found := self._encoded.get(_key_of(key)))]
-                return 200, b'{"Responses":{"%b":[%b]},"UnprocessedKeys":{}}' % (name.encode(), b",".join(items))
+                return b'{"Responses":{"%b":[%b]},"UnprocessedKeys":{}}' % (name.encode(), b",".join(items))
             case "Query":
-                return 200, self._query(request)
-            case _:
-                return 400, b'{"__type":"com.amazon.coral.service#UnknownOperationException"}'
-
-    def _put(self, item: Mapping[str, Any]) -> None:
-        key = _key_of(item)
-        if key not in self._encoded:
-            insort(self._sort_keys.setdefault(key[0], []), key[1])
-        self._encoded[key] = _dump(item)
-
-    def _put_item(self, request: dict[str, Any]) -> tuple[int, bytes]:
-        stored = self._encoded.get(_key_of(request["Item"]))
-        if stored is not None and "ConditionExpression" in request:
-            kind = b"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
-            message = b"The conditional request failed"
-            return 400, b'{"__type":"%b","message":"%b","Item":%b}' % (kind, message, stored)
-        if self._keeps_puts:
-            self._put(request["Item"])
-        return 200, b"{}"
+                return self._query(request)
+        raise ValueError(f"the stand-in does not know {operation}")
 
     def _query(self, request: dict[str, Any]) -> bytes:
         names = request.get("ExpressionAttributeNames", {})
@@ -133,10 +113,9 @@ class StandIn:
         return response + b"}"
 
 
-def _head_of(status: int, body: bytes) -> bytes:
-    phrase = "OK" if status == 200 else "Bad Request"
+def _head_of(body: bytes) -> bytes:
     head = (
-        f"HTTP/1.1 {status} {phrase}\r\nServer: Server\r\nContent-Type: application/x-amz-json-1.0\r\n"
+        "HTTP/1.1 200 OK\r\nServer: Server\r\nContent-Type: application/x-amz-json-1.0\r\n"
         f"Content-Length: {len(body)}\r\nConnection: keep-alive\r\n"
         "x-amzn-RequestId: BENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBE\r\n"
         f"x-amz-crc32: {zlib.crc32(body)}\r\nDate: {formatdate(usegmt=True)}\r\n\r\n"
