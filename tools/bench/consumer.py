@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from random import Random
 from typing import Any, TypeVar
@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
+from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import SLOT_MS
-from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import FIELD, RedisReportSource
@@ -29,10 +29,8 @@ from hotpartition.runtime.build_control import build_consumer
 from hotpartition.runtime.connect import build_key_form, connect_redis
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
-from hotpartition_messages.keys import describe_table
 from tools.bench.measure import Measured, interleave
 from tools.bench.setup import TABLE, Unasked, open_redis
-from tools.world.dynamodb import DynamoDB, described
 
 ResultT = TypeVar("ResultT")
 
@@ -45,6 +43,23 @@ CONVERSATIONS = 2_000
 WEIGHTS = list(accumulate(1 / (rank + 1) for rank in range(CONVERSATIONS)))
 ENVIRONMENTS = 1_000
 SAMPLING_DISTANCE_WCU = 5.0
+
+
+class Routes(Unasked):
+    """The journal, in memory: a raise costs DynamoDB's time, and nothing that would be timed here."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, JournalEntry] = {}
+
+    def get(self, collection: str, **_: object) -> JournalEntry:
+        """Implement `Journal.get`."""
+        return self._entries.get(collection, JournalEntry())
+
+    def add(self, collection: str, generations: Iterable[Generation], *, now_ms: int, **_: object) -> JournalEntry:
+        """Implement `Journal.add`."""
+        route = self.get(collection).route.union(Route(frozenset(generations)))
+        entry = self._entries[collection] = JournalEntry(route, now_ms)
+        return entry
 
 
 class Feed:
@@ -98,12 +113,9 @@ class Feed:
 
     def consume(self) -> int:
         """Read, sum up and decide, as the function does; return how many raises that were."""
-        # In memory: a raise costs DynamoDB's time, and nothing that would be timed here.
-        dynamodb = DynamoDB()
-        dynamodb.call("CreateTable", described(TABLE, pk="HASH", sk="RANGE"))
         ends = ControlEnds(
             source=self.source,
-            journal=DynamoDBJournal(ThreadedCalls(dynamodb.call), describe_table(TABLE).journal),
+            journal=Routes(),
             routing_items=Unasked(),
             registry=RedisRegistry(self.connection, TABLE),
             telemetry=LoggedTelemetry(),
