@@ -20,10 +20,9 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.connect import open_boto3, open_curl
 from hotpartition_messages import Message
-from support.redis_process import running_redis
 from support.servers import PATIENCE_SECONDS, UNWATCHED, DynamoDBServer, Server, running
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
-from tools.local.redis import RedisServer
+from tools.local.redis import RedisServer, running_redis
 
 
 class DynamoDB(NamedTuple):

@@ -15,9 +15,9 @@ import pytest
 from redis import Redis
 
 from hotpartition.redis.cluster import lease_key
-from support.redis_process import running_redis
 from support.servers import DynamoDBServer, running
 from support.tables import define_table
+from tools.local.redis import running_redis
 from tools.play.read import find_processes, wait_for_holder
 
 READER = """

@@ -1,13 +1,9 @@
-"""A real `redis-server` for tests that are not asynchronous: the local run's; and all adapters on one connection."""
+"""All adapters on one connection to Redis."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hotpartition.redis.cluster import RedisConnection
@@ -15,8 +11,6 @@ from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
 from support.fakes import FakeTelemetry, InlineBackground
-from tools.local.processes import free_port
-from tools.local.redis import RedisServer, find_binary
 
 
 class Adapters(NamedTuple):
@@ -48,15 +42,3 @@ class Adapters(NamedTuple):
             RedisReportSink(connection, table_name, **usual | sending),
             telemetry,
         )
-
-
-@contextmanager
-def running_redis(folder: Path, port: int | None = None) -> Iterator[RedisServer]:
-    """Run a server in a block, at the end of which it is killed; it may be paused, and run again on its port."""
-    server = RedisServer(find_binary(os.environ), folder, port or free_port())
-    with asyncio.Runner() as runner:
-        runner.run(server.start())
-        try:
-            yield server
-        finally:
-            runner.run(server.kill())

@@ -16,8 +16,8 @@ LINES = {
     "hotpartition_cdk": 3_029,  # (3,060)
     "hotpartition_cli": 3_040,  # (2,170; 3,000 with diagnose and the page of heat)
     "infra": 1_276,  # (1,220)
-    "tools": 17_813,  # (13,700; 14,200 with the rehearsal)
-    "tests": 21_312,  # (16,300)
+    "tools": 17_732,  # (13,700; 14,200 with the rehearsal)
+    "tests": 21_174,  # (16,300)
     "examples": 847,  # (800, and a catalogue)
 }
 PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")
@@ -26,7 +26,7 @@ WORDS = 32_000
 """Of the pages in `docs/`, decisions apart."""
 README_LINES = 170
 """It is an advertisement and a first half hour; everything else has a page of its own."""
-ARROWS = {"hotpartition": 16, "tools": 17}
+ARROWS = {"hotpartition": 16, "tools": 18}
 
 
 def python_in(folder: str) -> list[Path]:

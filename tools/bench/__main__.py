@@ -1,23 +1,24 @@
-"""`make bench`: takes every row's figures, each in a process of its own with fresh servers, and prints one table."""
+"""`make bench`: takes every row's figures, each in a process of its own with fresh servers, and prints a line."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from tools.bench.measure import Measured, build_document, describe_machine, is_missed, print_table
+from tools.bench.measure import Measured, build_document, describe_machine, is_missed, say
 from tools.bench.setup import ROOT, function_environment
-from tools.local.processes import LocalRunError, free_port, is_listening, kill, start_process
-from tools.local.redis import RedisServer, find_binary
+from tools.local.processes import free_port, serving
+from tools.local.redis import running_redis
 
 ROWS = {
     "record": "calls.measure_record",
@@ -43,36 +44,30 @@ ROWS = {
 """Each row's name, and the function that takes its figures."""
 OUT = ROOT / "out" / "bench"
 WORK = OUT / "work"
-START_SECONDS = 10.0
 
 
-@asynccontextmanager
-async def running_servers() -> AsyncIterator[tuple[int, int]]:
+@contextmanager
+def running_servers() -> Iterator[tuple[int, int]]:
     """Start a DynamoDB stand-in and a Redis, and yield their ports."""
-    redis, port = RedisServer(find_binary(os.environ), WORK / "redis", free_port()), free_port()
-    redis.erase()
-    with (WORK / "stand_in.log").open("wb") as log:
-        stand_in = await start_process([sys.executable, "-m", "tools.bench.stand_in", str(port)], log=log, cwd=ROOT)
-    try:
-        await redis.start()
-        if not await is_listening(stand_in, port, seconds=START_SECONDS):
-            raise LocalRunError("the DynamoDB stand-in does not start")
+    port = free_port()
+    command = [sys.executable, "-m", "tools.bench.stand_in", str(port)]
+    with (
+        TemporaryDirectory() as folder,
+        serving("the DynamoDB stand-in", command, port, ROOT),
+        running_redis(Path(folder)) as redis,
+    ):
         yield port, redis.port
-    finally:
-        await redis.kill()
-        await kill(stand_in)
 
 
-async def take_figures(name: str) -> None:
+def take_figures(name: str) -> None:
     """Measure a row in this process, and write its file."""
     machine = describe_machine()
-    async with running_servers() as ports:
+    with running_servers() as ports:
         # Before the row's module is imported: the functions read it as they would in Lambda.
         os.environ.update(function_environment(*ports))
         module, function = ROWS[name].split(".")
         measure: Callable[[], Measured] = getattr(importlib.import_module(f"tools.bench.{module}"), function)
-        # In a thread, since cold starts have a loop of their own; this one waits meanwhile.
-        document = build_document(name, await asyncio.to_thread(measure), machine)
+        document = build_document(name, measure(), machine)
     (OUT / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
     sys.stdout.flush()
     os._exit(0)  # idle threads of what was measured would be waited for
@@ -89,12 +84,12 @@ def measure_row(name: str) -> dict[str, Any] | None:
         print(f"{name} failed:\n{log_path.read_text(errors='replace')[-4000:]}", file=sys.stderr)
         return None
     document: dict[str, Any] = json.loads(path.read_text())
-    print(f"{name}: ratio {document['ratio']:.2f} ({time.monotonic() - started:.0f} s)", flush=True)
+    print(f"{say(document)} ({time.monotonic() - started:.0f} s)", flush=True)
     return document
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure rows and print the table; the status says whether all ran, with --strict whether no bar was missed."""
+    """Measure rows, a line each; the status says whether all ran, with --strict whether no bar was missed."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description=main.__doc__)
     parser.add_argument("--only", action="append", choices=ROWS, metavar="NAME", help="measure this row alone")
     parser.add_argument("--strict", action="store_true", help="a missed bar is a failure")
@@ -102,10 +97,9 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     WORK.mkdir(parents=True, exist_ok=True)
     if chosen.row:
-        asyncio.run(take_figures(chosen.row))
+        take_figures(chosen.row)
     documents: list[Mapping[str, Any] | None] = [measure_row(name) for name in chosen.only or ROWS]
     measured = [document for document in documents if document is not None]
-    print_table(measured)
     is_any_missed = any(is_missed(bar) for document in measured for bar in document["bars"])
     return int(len(measured) < len(documents) or (chosen.strict and is_any_missed))
 

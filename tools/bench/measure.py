@@ -1,6 +1,6 @@
 """How a figure is taken and kept: interleaved runs of ours and the rival's, their medians, and the bars they must hold.
 
-One JSON file a row (`out/bench/<name>.json`), and one table of all.
+One JSON file a row (`out/bench/<name>.json`), and a line on the screen.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 PACKAGES = ("aws-lambda-powertools", "awslambdaric", "boto3", "botocore", "pydantic", "pydynox", "redis", "urllib3")
+VALUES = ("value", "rival_value")
 RUNS = 5
 """Of each side: enough to leave the most disturbed one at either end out of the spread."""
 MICROSECONDS = 1e6
@@ -163,27 +161,14 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def print_table(documents: Sequence[Mapping[str, Any]]) -> None:
-    """Print one line a row."""
-    columns = ("row", "ours", "rival", "unit", "ratio", "spread", "bars")
-    table = Table(*columns, title="ours against what one would use instead")
-    for document in documents:
-        low, high = document["spread"]["ratio"].values()
-        table.add_row(
-            document["name"],
-            *(
-                f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-                for value in (document["value"], document["rival_value"])
-            ),
-            document["unit"],
-            f"{document['ratio']:.2f}",
-            f"{low:.2f} to {high:.2f}",
-            "\n".join(map(_say, document["bars"])),
-            style="red" if any(map(is_missed, document["bars"])) else None,
-        )
-    Console().print(table)
+def say(document: Mapping[str, Any]) -> str:
+    """Put a row into words: both figures, their ratio and where its runs lie, and the bars."""
+    ours, rival = (f"{document[of]:,.0f}" if document[of] >= 1000 else f"{document[of]:.3g}" for of in VALUES)
+    low, high = document["spread"]["ratio"].values()
+    figures = f"{document['ratio']:.2f} ({low:.2f} to {high:.2f}), {ours} against {rival} {document['unit']}"
+    return f"{document['name']}: {figures}; {', '.join(map(_say_bar, document['bars']))}"
 
 
-def _say(bar: Mapping[str, Any]) -> str:
-    outcome = "  MISSED" if is_missed(bar) else "" if bar["judged"] else "  not judged"
+def _say_bar(bar: Mapping[str, Any]) -> str:
+    outcome = " MISSED" if is_missed(bar) else "" if bar["judged"] else " not judged"
     return f"{bar['bar']}{outcome}"

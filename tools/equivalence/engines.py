@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -19,7 +17,7 @@ from botocore.config import Config
 from moto import mock_aws
 
 from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination
-from tools.local.processes import free_port, is_listening, kill, start_process
+from tools.local.processes import LocalRunError, free_port, serving
 from tools.world.boto3_calls import take_calls
 from tools.world.dynamodb import DynamoDB
 
@@ -27,9 +25,6 @@ WORLD = "world"
 """The simulator's own DynamoDB: a `ShardedTable` on it is compared with boto3's `Table` on moto."""
 JAR_VARIABLE = "DYNAMODB_LOCAL_JAR"
 """Names the path of `DynamoDBLocal.jar`."""
-START_SECONDS = 30.0
-SHOWN_CHARACTERS = 1_000
-"""How much of what a server says an error shows."""
 _CREDENTIALS: Mapping[str, Any] = {
     "aws_access_key_id": "local",
     "aws_secret_access_key": "local",
@@ -38,19 +33,15 @@ _CREDENTIALS: Mapping[str, Any] = {
 _CONFIG = Config(max_pool_connections=20, retries={"total_max_attempts": 2, "mode": "standard"})
 
 
-class EngineError(Exception):
-    """DynamoDB Local is asked for and cannot be had. The message says why."""
-
-
 def engines_at_hand() -> tuple[str, ...]:
     """List the engines that can be compared on, by name.
 
     Raises:
-        EngineError: the variable names something that is no DynamoDB Local, or there is no Java to run it.
+        LocalRunError: the variable names something that is no DynamoDB Local, or there is no Java to run it.
     """
     jar = os.environ.get(JAR_VARIABLE)
     if jar and not (Path(jar).is_file() and shutil.which("java")):
-        raise EngineError(f"{JAR_VARIABLE}={jar}: should be the path of DynamoDBLocal.jar, with `java` on the PATH")
+        raise LocalRunError(f"{JAR_VARIABLE}={jar}: should be the path of DynamoDBLocal.jar, with `java` on the PATH")
     return ("moto", WORLD, *(["dynamodb-local"] if jar else []))
 
 
@@ -62,7 +53,7 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
         options = {**_CREDENTIALS, "config": _CONFIG}
         if name == "moto" and over_http:
             command = [sys.executable, "-m", "tools.local.dynamodb", json.dumps({"port": port})]
-            options["endpoint_url"] = stack.enter_context(_serving(name, command, port))
+            options["endpoint_url"] = stack.enter_context(serving(name, command, port))
         elif name == "moto":
             stack.enter_context(mock_aws())
         elif name != WORLD:
@@ -70,27 +61,12 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
             libraries = f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}"
             command = ["java", libraries, "-jar", str(jar), "-inMemory", "-disableTelemetry", "-port", str(port)]
             options["endpoint_url"] = stack.enter_context(
-                _serving(f"{jar} as DynamoDB Local", command, port, jar.parent)
+                serving(f"{jar} as DynamoDB Local", command, port, jar.parent)
             )
         resource = boto3.resource("dynamodb", **options)
         if name == WORLD:
             stack.callback(take_calls(resource.meta.client, DynamoDB().call))
         yield resource
-
-
-@contextmanager
-def _serving(what: str, command: list[str], port: int, folder: Path | None = None) -> Iterator[str]:
-    """Run a server on a port of this machine, and yield its address."""
-    with tempfile.TemporaryFile() as log, asyncio.Runner() as runner:
-        process = runner.run(start_process(command, log=log, cwd=folder))
-        try:
-            if not runner.run(is_listening(process, port, seconds=START_SECONDS)):
-                log.seek(0)
-                said = log.read().decode(errors="replace")[-SHOWN_CHARACTERS:].strip()
-                raise EngineError(f"{what} does not start: {said}")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            runner.run(kill(process))
 
 
 _numbers = count(1)

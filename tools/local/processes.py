@@ -8,14 +8,17 @@ import ctypes
 import os
 import signal
 import socket
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import IO
 
 _TAIL_LINES = 15
+_TAIL_CHARACTERS = 1_000
+START_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
 _PORTS = range(20_000, 32_768)
 """Below those that Linux and macOS give to outgoing connections."""
@@ -78,6 +81,21 @@ async def is_listening(process: asyncio.subprocess.Process, port: int, *, second
             writer.close()
             return True
     return False
+
+
+@contextlib.contextmanager
+def serving(what: str, command: Sequence[str], port: int, cwd: Path | None = None) -> Iterator[str]:
+    """Run a server on a loopback port while a block lasts, and yield its address: for what is not asynchronous."""
+    with tempfile.TemporaryFile() as log, asyncio.Runner() as runner:
+        process = runner.run(start_process(command, log=log, cwd=cwd))
+        try:
+            if not runner.run(is_listening(process, port, seconds=START_SECONDS)):
+                log.seek(0)
+                said = log.read().decode(errors="replace")[-_TAIL_CHARACTERS:].strip()
+                raise LocalRunError(f"{what} does not start: {said}")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            runner.run(kill(process))
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], *, seconds: float) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import os
 import secrets
 import shutil
 import signal
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -185,6 +186,18 @@ class RedisServer:
             raise ConnectionResetError from error
         finally:
             await connection.disconnect()
+
+
+@contextlib.contextmanager
+def running_redis(folder: Path, port: int | None = None) -> Iterator[RedisServer]:
+    """Run a server while a block lasts, for what is not asynchronous; it may be paused, and run again on its port."""
+    server = RedisServer(find_binary(os.environ), folder, port or free_port())
+    with asyncio.Runner() as runner:
+        runner.run(server.start())
+        try:
+            yield server
+        finally:
+            runner.run(server.kill())
 
 
 async def open_front(port: int, target_port: Callable[[], int], tls: ssl.SSLContext | None = None) -> asyncio.Server:

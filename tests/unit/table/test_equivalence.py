@@ -3,7 +3,6 @@
 Half of it tests the comparison itself: one that lets every difference pass would look the same.
 """
 
-import json
 from collections import Counter
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from tools.equivalence.compare import DifferenceError, Pair, perform
 from tools.equivalence.engines import WORLD, create_table, open_engine
 from tools.equivalence.machine import run_machine
 from tools.equivalence.own import PLAYS, compare_own, on_both, record, send_all
+from tools.figures import Outcome
 from tools.world.dynamodb import described
 
 pytestmark = pytest.mark.slow
@@ -132,22 +132,23 @@ def test_another_error_is_a_difference(tables):
 )
 def test_the_verdict_needs_calls_and_no_difference(calls, difference, verdict):
     """Both."""
-    comparison = {"combination": "c", "engine": "moto", "calls": {"put_item": calls}, "difference": difference}
-    summary = study.summarize([comparison])
-    assert (summary["verdict"], summary["calls"]) == (verdict, calls)
-    assert len(summary["differences"]) == (difference is not None)
+    compared = Outcome(combination="c", engine="moto", calls={"put_item": calls}, difference=difference)
+    judged = study.judge({"moto": [compared]})
+    assert (judged.fields["verdict"], judged.fields["calls"]) == (verdict, calls)
+    assert judged.fields["differences"] == ([] if difference is None else ["c on moto: it differs"])
+    assert judged.passed == (verdict == "equal")
 
 
-def test_a_difference_is_reported_with_what_led_to_it(monkeypatch):
+def test_a_difference_is_reported_with_what_led_to_it(capsys):
     """The call, both outcomes, and the history as hypothesis shortened it."""
 
-    def fail(*_, counter, **__):
+    def fail(*, counter, seed):
+        del seed
         counter["put_item"] += 3
         error = DifferenceError("put_item differs")
         error.add_note("state.put_item()")
         raise error
 
-    monkeypatch.setattr(study, "run_machine", fail)
-    comparison = study.compare(STRINGS, "moto", 100, seed=1)
-    assert comparison["difference"] == "put_item differs\nstate.put_item()"
-    assert json.dumps(comparison["calls"]) == '{"put_item": 3}'
+    compared = study.repeat("c", "moto", 1, fail)
+    assert (compared.difference, compared.calls) == ("put_item differs\nstate.put_item()", {"put_item": 3})
+    assert capsys.readouterr().err == "c on moto: put_item differs\nstate.put_item()\n"
