@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
@@ -48,36 +47,63 @@ EXAMPLES_PER_FAULT = 5
 
 
 @dataclass(slots=True, kw_only=True)
-class Offered:
-    """A write that was offered, with all its repetitions. Unless it was acknowledged, it may or may not be stored.
-
-    `message_id` is None when the server was to mint it and no response named it.
-    """
-
-    conversation_id: str
-    message_id: str | None
-    digest: str
-    offered_at: float = -inf
-    """Before it, no read shows it."""
-    acknowledged_at: float | None = None
-    expires_at: float | None = None
-    """From when on it is not to be read any more."""
-
-
-@dataclass(slots=True, kw_only=True)
 class Change:
     """What was done to an item: an edit has a `digest`, an addition a `token`, a deletion neither."""
 
-    conversation_id: str
-    message_id: str
     started_at: float
-    ended_at: float | None = None
-    """None: nobody knows whether it was done."""
+    ended_at: float = inf
+    """Infinite: nobody knows whether it was done."""
     digest: str | None = None
     """Of the content that the edit gave, and no other write."""
     token: str | None = None
     """Of this addition alone: a log shows it, a sum contains the `amount`."""
     amount: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Offered:
+    """An item that was offered, with all repetitions of its write, and what was done to it later."""
+
+    digest: str
+    offered_at: float = -inf
+    """Before it, no read shows it."""
+    acknowledged_at: float = inf
+    """Infinite: it may or may not be stored."""
+    expires_at: float = inf
+    """From when on it is not to be read any more."""
+    changes: list[Change] = field(default_factory=list)
+
+    @property
+    def edits(self) -> list[Change]:
+        """List its edits."""
+        return [change for change in self.changes if change.digest is not None]
+
+    @property
+    def deletions(self) -> list[Change]:
+        """List its deletions."""
+        return [change for change in self.changes if change.digest is None and change.token is None]
+
+    @property
+    def additions(self) -> dict[str, Change]:
+        """List what was added to it, by token."""
+        return {change.token: change for change in self.changes if change.token is not None}
+
+    def has_expired(self, at: float, clock_error: float) -> bool:
+        """Say whether it has expired by then, whatever the clocks."""
+        return self.expires_at + clock_error < at
+
+    def must_be_gone(self, at: float, clock_error: float) -> bool:
+        """Say whether it was deleted, or has expired, by then."""
+        return self.has_expired(at, clock_error) or any(deletion.ended_at < at for deletion in self.deletions)
+
+    def may_be_gone(self, at: float, clock_error: float) -> bool:
+        """Say whether it may be deleted, or have expired, by then."""
+        has_expired = self.expires_at - clock_error < at
+        return has_expired or any(deletion.started_at <= at for deletion in self.deletions)
+
+
+Offers = Mapping[str, Offered]
+"""Those of one conversation, by message id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +149,11 @@ class Read:
 class History:
     """Everything that was written and read. Expiries are exact to within `clock_error`, in seconds."""
 
-    writes: list[Offered] = field(default_factory=list)
+    offers: dict[str, dict[str, Offered]] = field(default_factory=dict)
+    """By conversation and message id, in the order in which they were offered."""
+    nameless: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many writes the server was to mint an id for, and no response named it: by conversation and digest."""
     reads: list[Read] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
     misstated: list[Finding] = field(default_factory=list)
     """Statuses that clients should not have got, as they found them."""
     clock_error: float = 0.0
@@ -169,12 +197,10 @@ def check_history(history: History) -> Verdict:
     """Judge a history by the promise."""
     found = find_breaches(history)
     counts = Counter(finding.fault for finding in found)
-    acknowledged = {
-        (each.conversation_id, each.message_id) for each in history.writes if each.acknowledged_at is not None
-    }
+    acknowledged = [conversation_id for conversation_id, _ in _acknowledged(history)]
     return Verdict(
         acknowledged=len(acknowledged),
-        conversations=len({conversation_id for conversation_id, _ in acknowledged}),
+        conversations=len(set(acknowledged)),
         reads=len(history.reads),
         **{fault: counts[fault] for fault in FAULTS},
         examples=tuple(
@@ -185,80 +211,38 @@ def check_history(history: History) -> Verdict:
 
 def find_breaches(history: History) -> tuple[Finding, ...]:
     """List every breach of the promise; one that several reads show is named once."""
-    index = _Index(history)
     findings: set[Finding] = set(history.misstated)
     verified: set[tuple[str, str]] = set()
+    error = history.clock_error
     for read in history.reads:
+        offers = history.offers.get(read.conversation_id, {})
         findings.update(_duplicates(read))
         findings.update(_disorder(read))
-        findings.update(_inventions(read, index))
+        findings.update(_inventions(read, offers))
         if read.consistency == "strong":
-            expected = _expected(read, index)
+            expected = _expected(read, offers)
             verified.update((read.conversation_id, message_id) for message_id in expected)
-            findings.update(_missing(read, expected - index.may_be_gone(read)))
+            findings.update(_missing(read, expected, error))
             if not read.is_gathered:
-                findings.update(_resurrected(read, index))
-                findings.update(_undone(read, index))
-                findings.update(_uncounted(read, index))
+                findings.update(_resurrected(read, offers, error))
+                findings.update(_undone(read, offers))
+                findings.update(_uncounted(read, offers))
         elif read.bound_seconds is not None:
-            findings.update(_stale(read, read.bound_seconds, index))
-    findings.update(_phantoms(history.reads, index))
-    findings.update(_unverified(index, verified))
+            findings.update(_stale(read, read.bound_seconds, offers, error))
+    findings.update(_phantoms(history))
+    for conversation_id, message_id in _acknowledged(history):
+        if (conversation_id, message_id) not in verified:
+            detail = "no strong read that began after its acknowledgement covers it"
+            findings.add(Finding("unverified", conversation_id, message_id, detail))
     by_item = {(f.fault, f.conversation_id, f.message_id): f for f in sorted(findings, reverse=True)}
     return tuple(sorted(by_item.values()))
 
 
-class _Index:
-    """The writes of a history, by conversation and message id."""
-
-    def __init__(self, history: History) -> None:
-        self.clock_error = history.clock_error
-        self.acknowledged_at: dict[str, dict[str, float]] = defaultdict(dict)
-        self.digests: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self.without_id: Counter[tuple[str, str]] = Counter()
-        self.offered_at: dict[tuple[str, str], float] = {}
-        self.edits: dict[tuple[str, str], list[Change]] = defaultdict(list)
-        self.additions: dict[tuple[str, str], dict[str, Change]] = defaultdict(dict)
-        self.deletions: dict[str, list[Change]] = defaultdict(list)
-        self.expiries: dict[str, dict[str, float]] = defaultdict(dict)
-        for write in history.writes:
-            if write.message_id is None:
-                self.without_id[write.conversation_id, write.digest] += 1
-                continue
-            place = write.conversation_id, write.message_id
-            self.digests[place].add(write.digest)
-            self.offered_at[place] = write.offered_at
-            if write.acknowledged_at is not None:
-                self.acknowledged_at[write.conversation_id][write.message_id] = write.acknowledged_at
-                if write.expires_at is not None:
-                    self.expiries[write.conversation_id][write.message_id] = write.expires_at
-        self.acknowledged_ids = {each: sorted(moments) for each, moments in self.acknowledged_at.items()}
-        for change in history.changes:
-            place = change.conversation_id, change.message_id
-            if change.token is not None:
-                self.additions[place][change.token] = change
-            elif change.digest is not None:
-                self.edits[place].append(change)
-                self.digests[place].add(change.digest)
-            else:
-                self.deletions[change.conversation_id].append(change)
-
-    def may_be_gone(self, read: Read) -> set[str]:
-        """List what may be deleted, or have expired, before a read ended."""
-        deleted = {d.message_id for d in self.deletions.get(read.conversation_id, ()) if d.started_at <= read.ended_at}
-        expiries = self.expiries.get(read.conversation_id, {}).items()
-        return deleted | {message_id for message_id, at in expiries if at - self.clock_error <= read.ended_at}
-
-    def must_be_gone(self, read: Read) -> set[str]:
-        """List what was deleted, or has expired, before a read began."""
-        deletions = self.deletions.get(read.conversation_id, ())
-        deleted = {d.message_id for d in deletions if d.ended_at is not None and d.ended_at < read.started_at}
-        return deleted | self.expired_before(read)
-
-    def expired_before(self, read: Read) -> set[str]:
-        """List what has expired before a read began."""
-        expiries = self.expiries.get(read.conversation_id, {}).items()
-        return {message_id for message_id, at in expiries if at + self.clock_error < read.started_at}
+def _acknowledged(history: History) -> Iterator[tuple[str, str]]:
+    for conversation_id, offers in history.offers.items():
+        for message_id, offer in offers.items():
+            if offer.acknowledged_at < inf:
+                yield conversation_id, message_id
 
 
 def _say(read: Read) -> str:
@@ -266,65 +250,73 @@ def _say(read: Read) -> str:
     return f"{extent} {read.consistency} read, {read.order} first, of {len(read.messages)} messages"
 
 
-def _expected(read: Read, index: _Index) -> set[str]:
+def _expected(read: Read, offers: Offers) -> Offers:
     """List what a strong read must hold: acknowledged before it began, within what it covers."""
-    moments = index.acknowledged_at.get(read.conversation_id, {})
-    ids = index.acknowledged_ids.get(read.conversation_id, [])
-    if not read.complete:
-        if not read.messages:
-            return set()
-        # The extreme, not the last: a read that is out of order still covers all it walked over.
-        seen = [message.message_id for message in read.messages]
-        ids = ids[bisect_left(ids, min(seen)) :] if read.order == "newest" else ids[: bisect_right(ids, max(seen))]
-    return {message_id for message_id in ids if moments[message_id] < read.started_at and read.covers(message_id)}
+    # The extreme, not the last: a read that is out of order still covers all it walked over.
+    seen = [message.message_id for message in read.messages]
+    lowest, highest = min(seen, default=""), max(seen, default="")
+
+    def is_walked_over(message_id: str) -> bool:
+        if read.complete:
+            return True
+        return bool(seen) and (message_id >= lowest if read.order == "newest" else message_id <= highest)
+
+    return {
+        message_id: offer
+        for message_id, offer in offers.items()
+        if offer.acknowledged_at < read.started_at and is_walked_over(message_id) and read.covers(message_id)
+    }
 
 
-def _missing(read: Read, expected: set[str]) -> Iterator[Finding]:
-    for message_id in sorted(expected - {seen.message_id for seen in read.messages}):
-        yield Finding("missing", read.conversation_id, message_id, f"absent from a {_say(read)}")
+def _offered(read: Read, offers: Offers) -> list[tuple[Seen, Offered]]:
+    """List what a read showed, and what is known of it."""
+    return [(seen, offers[seen.message_id]) for seen in read.messages if seen.message_id in offers]
 
 
-def _resurrected(read: Read, index: _Index) -> Iterator[Finding]:
-    for message_id in sorted(index.must_be_gone(read).intersection(seen.message_id for seen in read.messages)):
-        detail = f"was deleted or had expired before a {_say(read)}"
-        yield Finding("resurrected", read.conversation_id, message_id, detail)
+def _missing(read: Read, expected: Offers, clock_error: float) -> Iterator[Finding]:
+    for message_id in sorted(expected.keys() - {seen.message_id for seen in read.messages}):
+        if not expected[message_id].may_be_gone(read.ended_at, clock_error):
+            yield Finding("missing", read.conversation_id, message_id, f"absent from a {_say(read)}")
 
 
-def _undone(read: Read, index: _Index) -> Iterator[Finding]:
+def _resurrected(read: Read, offers: Offers, clock_error: float) -> Iterator[Finding]:
+    for seen, offer in _offered(read, offers):
+        if offer.must_be_gone(read.started_at, clock_error):
+            detail = f"was deleted or had expired before a {_say(read)}"
+            yield Finding("resurrected", read.conversation_id, seen.message_id, detail)
+
+
+def _undone(read: Read, offers: Offers) -> Iterator[Finding]:
     """Find messages whose content was replaced by an edit that was answered before the read began.
 
     Content is replaced by an edit that began after whatever gave it had been answered. What nobody answered may come at
     any time, and is never too old.
     """
-    for seen in read.messages:
-        edits = index.edits.get((read.conversation_id, seen.message_id), ())
-        given = [edit for edit in edits if edit.digest == seen.digest]
-        if any(edit.ended_at is None for edit in given):
-            continue
-        since = max((edit.ended_at for edit in given if edit.ended_at is not None), default=-inf)
-        for edit in edits:
-            is_later = edit.digest != seen.digest and edit.started_at > since
-            if is_later and edit.ended_at is not None and edit.ended_at < read.started_at:
+    for seen, offer in _offered(read, offers):
+        since = max((edit.ended_at for edit in offer.edits if edit.digest == seen.digest), default=-inf)
+        for edit in offer.edits:
+            if edit.digest != seen.digest and edit.started_at > since and edit.ended_at < read.started_at:
                 detail = f"digest {seen.digest}, but {edit.digest} came later, before a {_say(read)}"
                 yield Finding("undone", read.conversation_id, seen.message_id, detail)
                 break
 
 
-def _stale(read: Read, bound_seconds: float, index: _Index) -> Iterator[Finding]:
+def _stale(read: Read, bound_seconds: float, offers: Offers, clock_error: float) -> Iterator[Finding]:
     """Find what a strong read that began `bound_seconds` earlier would contradict.
 
     Expiry knows no bound: it is applied when a page is served.
     """
     then = replace(read, started_at=read.started_at - bound_seconds)
     found = (
-        *_missing(read, _expected(then, index) - index.may_be_gone(read)),
-        *_resurrected(then, index),
-        *_undone(then, index),
+        *_missing(then, _expected(then, offers), clock_error),
+        *_resurrected(then, offers, clock_error),
+        *_undone(then, offers),
     )
     for finding in found:
         yield replace(finding, fault="stale", detail=f"{finding.detail}, {bound_seconds:g} s late")
-    for message_id in sorted(index.expired_before(read).intersection(seen.message_id for seen in read.messages)):
-        yield Finding("resurrected", read.conversation_id, message_id, f"had expired before a {_say(read)}")
+    for seen, offer in _offered(read, offers):
+        if offer.has_expired(read.started_at, clock_error):
+            yield Finding("resurrected", read.conversation_id, seen.message_id, f"had expired before a {_say(read)}")
 
 
 def _duplicates(read: Read) -> Iterator[Finding]:
@@ -339,37 +331,38 @@ def _disorder(read: Read) -> Iterator[Finding]:
             yield Finding("out_of_order", read.conversation_id, two, f"comes after {one} in a {_say(read)}")
 
 
-def _inventions(read: Read, index: _Index) -> Iterator[Finding]:
+def _inventions(read: Read, offers: Offers) -> Iterator[Finding]:
     """Find content that was not written by then, and messages outside of the range that was read."""
     for seen in read.messages:
-        place = read.conversation_id, seen.message_id
-        written = index.digests.get(place)
-        if written and seen.digest not in written:
-            yield Finding("altered", *place, f"digest {seen.digest}, written {min(written)}")
-        if index.offered_at.get(place, -inf) > read.ended_at:
-            yield Finding("phantom", *place, f"there in a {_say(read)}, and offered later")
         if not read.covers(seen.message_id):
-            yield Finding("phantom", *place, f"lies outside of what a {_say(read)} asked for")
-        additions = index.additions.get(place, {})
+            detail = f"lies outside of what a {_say(read)} asked for"
+            yield Finding("phantom", read.conversation_id, seen.message_id, detail)
+    for seen, offer in _offered(read, offers):
+        place = read.conversation_id, seen.message_id
+        if seen.digest != offer.digest and all(seen.digest != edit.digest for edit in offer.edits):
+            yield Finding("altered", *place, f"digest {seen.digest}, written {offer.digest}")
+        if offer.offered_at > read.ended_at:
+            yield Finding("phantom", *place, f"there in a {_say(read)}, and offered later")
+        begun = {token for token, each in offer.additions.items() if each.started_at <= read.ended_at}
         for token, times in Counter(seen.added if isinstance(seen.added, tuple) else ()).items():
-            if token not in additions or additions[token].started_at > read.ended_at:
+            if token not in begun:
                 yield Finding("phantom", *place, f"{token} is in a {_say(read)}, and was not added by then")
             if times > 1:
                 yield Finding("duplicated", *place, f"{token} is in it {times} times")
 
 
-def _uncounted(read: Read, index: _Index) -> Iterator[Finding]:
+def _uncounted(read: Read, offers: Offers) -> Iterator[Finding]:
     """Find additions that were acknowledged before the read began and are not in it, and sums that cannot be."""
-    for seen in read.messages:
+    for seen, offer in _offered(read, offers):
         place = read.conversation_id, seen.message_id
-        begun = {token: a for token, a in index.additions.get(place, {}).items() if a.started_at <= read.ended_at}
-        due = {token: a.amount for token, a in begun.items() if a.ended_at is not None and a.ended_at < read.started_at}
+        begun = {token: each for token, each in offer.additions.items() if each.started_at <= read.ended_at}
+        due = {token: each.amount for token, each in begun.items() if each.ended_at < read.started_at}
         if isinstance(seen.added, tuple):
             for token in sorted(due.keys() - seen.added):
                 yield Finding("undone", *place, f"{token} was added before a {_say(read)}, and is not in it")
             continue
         # What is due counts; what else has begun may count or not.
-        open_amounts = [a.amount for token, a in begun.items() if token not in due]
+        open_amounts = [each.amount for token, each in begun.items() if token not in due]
         least, most = (sum(due.values()) + sum(limit(amount, 0) for amount in open_amounts) for limit in (min, max))
         if not least <= seen.added <= most:
             expected = str(least) if least == most else f"{least} to {most}"
@@ -377,7 +370,7 @@ def _uncounted(read: Read, index: _Index) -> Iterator[Finding]:
             yield Finding("altered", *place, detail)
 
 
-def _phantoms(reads: Iterable[Read], index: _Index) -> Iterator[Finding]:
+def _phantoms(history: History) -> Iterator[Finding]:
     """Find messages that nobody offered.
 
     An unknown id is excused by an offer with the same content whose id the client never learned, one offer for one id.
@@ -385,21 +378,13 @@ def _phantoms(reads: Iterable[Read], index: _Index) -> Iterator[Finding]:
     unknown = sorted(
         {
             (read.conversation_id, seen.digest, seen.message_id)
-            for read in reads
+            for read in history.reads
             for seen in read.messages
-            if (read.conversation_id, seen.message_id) not in index.digests
+            if seen.message_id not in history.offers.get(read.conversation_id, {})
         }
     )
     excused: Counter[tuple[str, str]] = Counter()
     for conversation_id, digest, message_id in unknown:
         excused[conversation_id, digest] += 1
-        if excused[conversation_id, digest] > index.without_id[conversation_id, digest]:
+        if excused[conversation_id, digest] > history.nameless[conversation_id, digest]:
             yield Finding("phantom", conversation_id, message_id, f"was never offered (digest {digest})")
-
-
-def _unverified(index: _Index, verified: set[tuple[str, str]]) -> Iterator[Finding]:
-    for conversation_id, moments in index.acknowledged_at.items():
-        for message_id in moments:
-            if (conversation_id, message_id) not in verified:
-                detail = "no strong read that began after its acknowledgement covers it"
-                yield Finding("unverified", conversation_id, message_id, detail)

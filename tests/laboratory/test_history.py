@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -23,18 +24,16 @@ def message_id(number):
 
 
 def wrote(number=1, at=1.0, *, conversation="c", **more):
-    id_, digest = message_id(number), f"d{number}"
-    return Offered(conversation_id=conversation, message_id=id_, digest=digest, acknowledged_at=at, **more)
+    return conversation, number, Offered(digest=f"d{number}", acknowledged_at=at, **more)
 
 
 def offered(number, *, conversation="c"):
     """A write whose outcome is unknown; without a number, its id is unknown as well."""
-    id_ = None if number is None else message_id(number)
-    return Offered(conversation_id=conversation, message_id=id_, digest=f"d{number or 7}")
+    return conversation, number, Offered(digest=f"d{number or 7}")
 
 
 def changed(began, ended, **more):
-    return Change(conversation_id="c", message_id=message_id(1), started_at=began, ended_at=ended, **more)
+    return Change(started_at=began, ended_at=ended, **more)
 
 
 def deleted(began, ended):
@@ -66,12 +65,17 @@ def saw(digest, at, **more):
 
 
 def history(*records, clock_error=0.0):
-    """Build a history of records of all kinds."""
-
-    def all_of(kind):
-        return tuple(record for record in records if isinstance(record, kind))
-
-    return History(writes=all_of(Offered), reads=all_of(Read), changes=all_of(Change), clock_error=clock_error)
+    """Build a history of records of all kinds; all changes are of message 1."""
+    built = History(clock_error=clock_error)
+    changes = [record for record in records if isinstance(record, Change)]
+    built.reads += [record for record in records if isinstance(record, Read)]
+    for conversation, number, offer in (record for record in records if isinstance(record, tuple)):
+        if number is None:
+            built.nameless[conversation, offer.digest] += 1
+        else:
+            own = replace(offer, changes=changes if number == 1 else [])
+            built.offers.setdefault(conversation, {})[message_id(number)] = own
+    return built
 
 
 def faults(given_history):
@@ -87,8 +91,8 @@ EVENTUAL = {"consistency": "eventual"}
 ONE, TWO = edited("one", 2.0, 3.0), edited("two", 4.0, 5.0)
 OVERLAPPING = [edited("one", 2.0, 5.0), edited("two", 3.0, 4.0)]
 FOR_ONE = {"covers": message_id(1).__eq__}
-LOG = [added("one", 2.0, 5.0), added("two", 3.0, None), read(seen(added=("one",)), at=9.0)]
-SUM = [added("a", 1.0, 2.0, 5), added("b", 3.2, None, -3), added("c", 9.0, None, 7)]
+LOG = [added("one", 2.0, 5.0), added("two", 3.0, inf), read(seen(added=("one",)), at=9.0)]
+SUM = [added("a", 1.0, 2.0, 5), added("b", 3.2, inf, -3), added("c", 9.0, inf, 7)]
 PAGE = read(2, 1, order="newest", bound_seconds=5.0, **EVENTUAL)
 BOTH = [wrote(1), wrote(2), read(1, 2, at=3.0)]
 
@@ -149,13 +153,13 @@ CHANGES = [
     ([*OVERLAPPING, saw("one", 6.0)], ""),
     ([*OVERLAPPING, saw("two", 6.0)], ""),
     # An edit whose outcome is unknown may come at any time, or never.
-    ([edited("late", 2.0, None), edited("two", 3.0, 4.0), saw("late", 9.0)], ""),
-    ([edited("late", 2.0, None), edited("two", 3.0, 4.0), saw("two", 9.0)], ""),
+    ([edited("late", 2.0, inf), edited("two", 3.0, 4.0), saw("late", 9.0)], ""),
+    ([edited("late", 2.0, inf), edited("two", 3.0, 4.0), saw("two", 9.0)], ""),
     # What was deleted stays away; while the deletion is under way, either is right.
     ([changed(2.0, 4.0), saw("d1", 1.2), saw(None, 3.0), saw("d1", 3.5), saw(None, 5.0)], ""),
     ([changed(2.0, 4.0), saw("d1", 5.0)], "resurrected"),
     ([deleted(2.0, 4.0), saw(None, 1.2), saw(None, 5.0)], "missing"),
-    ([deleted(2.0, None), saw("d1", 9.0), saw(None, 9.5)], ""),
+    ([deleted(2.0, inf), saw("d1", 9.0), saw(None, 9.5)], ""),
     # What was gathered over time, as a poller does, says nothing of changes.
     ([ONE, deleted(4.0, 5.0), saw("d1", 9.0, is_gathered=True), saw(None, 9.0)], ""),
     # A log shows each token once it was acknowledged, in any order, and never twice.

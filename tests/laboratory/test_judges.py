@@ -349,6 +349,6 @@ def test_every_view_of_the_example_is_judged(lost, words):
         replace(SEEN, conversation_id=view, order="oldest", messages=tuple(Seen(id_, "d") for id_ in own))
         for view, own in shown.items()
     ]
-    bars = [judge_views("views", views, recorder.writes, reads) for views in ([hourly], devices)]
+    bars = [judge_views("views", views, recorder.offers, reads) for views in ([hourly], devices)]
     assert [bar.holds for bar in bars] == [True, lost == "nothing"]
     assert bars[1].unit.endswith(words)

@@ -32,6 +32,8 @@ from tools.play.workload import Offer, Scale, Workload, generate_workload, measu
 
 APP = Path(__file__).resolve().parents[2] / "examples" / "sensors"
 
+Written = Mapping[str, Mapping[str, Offered]]
+"""The readings that were offered, by site and id."""
 DEVICES = tuple(f"dev-{number:02}" for number in range(20))
 """Of each site."""
 HOT_SITE = "plant-hot"
@@ -159,31 +161,25 @@ class EveryView(Plan):
 
     def judge(self, run: Run) -> Judgement:
         """Judge as the demonstration is judged, and every kind of view by the same promise."""
-        judgement, written = Plan.judge(self, run), run.recorder.writes
+        judgement, written = Plan.judge(self, run), run.recorder.offers
         views = (judge_views(kind, views, written, self.read) for kind, views in self.list_views().items())
         return replace(judgement, bars=(*judgement.bars, *views))
 
 
-def judge_views(kind: str, views: Sequence[str], written: Sequence[Offered], reads: Sequence[Read]) -> Bar:
+def judge_views(kind: str, views: Sequence[str], written: Written, reads: Sequence[Read]) -> Bar:
     """Hold that the views of a kind show all that was written; one that was not read shows too little."""
-    verdict = check_history(
-        History(writes=_put_into(views, written), reads=[read for read in reads if read.conversation_id in views])
-    )
+    offers = {view: _list_shown(view, written) for view in views}
+    verdict = check_history(History(offers=offers, reads=[read for read in reads if read.conversation_id in views]))
     faults = ", ".join(f"{count} {fault}" for fault, count in verdict.found.items() if count) or "each of them once"
     shown = f"faults; {verdict.acknowledged} readings in {verdict.reads} reads of {len(views)} views: {faults}"
     return at_most(f"{kind} complete", sum(verdict.found.values()), 0, shown)
 
 
-def _put_into(views: Sequence[str], written: Sequence[Offered]) -> list[Offered]:
-    """List what each view has to show, as if the view were what had been written to."""
-    return [replace(one, conversation_id=view) for view in views for one in written if _is_shown(one, view)]
-
-
-def _is_shown(written: Offered, view: str) -> bool:
-    """Say whether a reading belongs to a view."""
+def _list_shown(view: str, written: Written) -> dict[str, Offered]:
+    """List what a view has to show, as if the view were what had been written to."""
     site, *device = view.split("/")
-    is_of_device = device == ["hourly"] or str(written.message_id).endswith(f"#{device[1]}")
-    return written.conversation_id == site and is_of_device
+    end = "" if device == ["hourly"] else f"#{device[1]}"
+    return {id_: offer for id_, offer in written.get(site, {}).items() if id_.endswith(end)}
 
 
 def install(wheel: Path, folder: Path) -> Mapping[str, str]:

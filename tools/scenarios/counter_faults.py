@@ -130,8 +130,7 @@ class CounterRun(World):
             self.adding.invoke(call, timeout_seconds=self.scenario.clients.timeout_seconds)
         except REFUSALS:
             return False
-        if attempted.ended_at is None:
-            attempted.ended_at = self.engine.now
+        attempted.ended_at = min(attempted.ended_at, self.engine.now)
         return True
 
     def read(self, counter: str) -> bool:
@@ -171,7 +170,8 @@ def run_rush(seed: int, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
         hot_conversation=counter_key(f"rush-{seed}"),
     )
     with CounterRun(seed, scenario) as run:
-        engine, additions, counter, refusals = run.engine, run.record.changes, f"rush-{seed}", list[float]()
+        engine, counter, refusals = run.engine, f"rush-{seed}", list[float]()
+        additions = run.record.note_offer(counter, SUM, "").changes
 
         def add() -> None:
             """Add, and repeat what was refused, as clients do."""
@@ -197,7 +197,7 @@ def run_rush(seed: int, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
             seed=seed,
             offered=offered,
             per_second=round(last / LAST_SECONDS, 1),
-            acknowledged=sum(each.ended_at is not None for each in additions),
+            acknowledged=sum(each.ended_at < inf for each in additions),
             refused=len(refusals),
             refused_after=sum(began_at > learned_at for began_at in refusals),
             raised_seconds=raised_seconds,
@@ -273,7 +273,7 @@ class _Tokens(CounterRun):
         self.persisted += name != "given-up"
         while not self.attempt(call, attempted) and name != "given-up":
             engine.sleep(0.2 + 1.8 * random.random())
-        if attempted.ended_at is not None and random.random() < REPEATED_SHARE:
+        if attempted.ended_at < inf and random.random() < REPEATED_SHARE:
             engine.sleep(random.random() * random.choice((0.1, LONGEST_REPETITION_SECONDS)))
             self.attempt(call, attempted)
         self.under_way -= 1

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
+from math import inf
 from random import Random
 from typing import Any
 
@@ -189,10 +190,11 @@ class _Run(World):
         self.function = self.open_function(FunctionConfig(warm=1), _Run._build, "audit")
         engine.run_to_end(self._audit, AUDIT_SECONDS)
         stored = self.store.dynamodb.tables[TABLE_NAME].items()
+        offers = [offer for collection in COLLECTIONS for offer in record.offers.get(collection, {}).values()]
         counts = {
             "operations": operations,
             "created": sum(len(record.acknowledged_ids(collection)) for collection in COLLECTIONS),
-            "changed": sum(each.token is not None and each.ended_at is not None for each in record.changes),
+            "changed": sum(each.ended_at < inf for offer in offers for each in offer.additions.values()),
             "deleted": len(self.gone),
             "reads": len(record.reads),
             "raises": self.raises.count + int(self.meter.counters[MetricName.RAISES]),
@@ -372,7 +374,7 @@ class _Client:
         if error is None:
             addition.ended_at = self._engine.now
         elif _is_absence(error):
-            self._record.changes.remove(addition)
+            self._record.offers[collection][sort_key].changes.remove(addition)
             self._record.note_lookup(collection, sort_key, (), began, self._engine.now)
 
     def _overwrite(self) -> None:
@@ -381,7 +383,7 @@ class _Client:
             return
         place = collection, sort_key = self._random.choice(list(self.registers))
         offer = self._record.offers[collection][sort_key]
-        if offer.acknowledged_at is None:
+        if offer.acknowledged_at == inf:
             return
         number = self.registers[place] = self.registers[place] + 1
         item: dict[str, Any] = {"PK": collection, "SK": sort_key, "owner": offer.digest, "number": number, "log": []}
@@ -393,7 +395,7 @@ class _Client:
     def _delete(self) -> None:
         """Delete an item, again and again until it is known to be gone."""
         now = self._engine.now
-        found = self._run.known(self._random, lambda o: (o.acknowledged_at or now) < now - LONGEST_LATENESS_SECONDS)
+        found = self._run.known(self._random, lambda offer: offer.acknowledged_at < now - LONGEST_LATENESS_SECONDS)
         if found is None:
             return
         for _ in self._attempts():

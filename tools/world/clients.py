@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any
 
 from hotpartition.core.errors import RetryLaterError
@@ -211,7 +211,7 @@ class ChangingClients(_Clients):
     def _run(self, target: Target, change: Callable[[WriteJobs], object], digest: str | None) -> None:
         """Change a message, and repeat what was refused or lost; `digest`: of what it is edited to."""
         place, engine = (target.conversation_id, target.message_id), self.engine
-        began, ended = engine.now, None
+        began, ended = engine.now, inf
         for attempt in self._attempts(self.scenario.clients.attempts):
             try:
                 self._send(change)
@@ -404,9 +404,9 @@ def _body(size_bytes: int) -> str:
     return "x" * size_bytes
 
 
-def _expiry(new: NewMessage) -> float | None:
+def _expiry(new: NewMessage) -> float:
     """Return when a message expires, in seconds of the run."""
-    return None if new.expires_at_s is None else new.expires_at_s - EPOCH_MS / 1000
+    return inf if new.expires_at_s is None else new.expires_at_s - EPOCH_MS / 1000
 
 
 def _id_of(error: Exception) -> str | None:

@@ -6,7 +6,6 @@ A lookup of one item, and a read between two times, are reads of a part of a con
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -27,12 +26,10 @@ def seen(messages: Iterable[Message]) -> tuple[Seen, ...]:
     return tuple(Seen(m.message_id, digest_of(m.sender, m.body)) for m in messages)
 
 
-@dataclass(slots=True)
 class Record(History):
     """A history that clients add to, and look up in what they may change."""
 
-    offers: dict[str, dict[str, Offered]] = field(default_factory=dict)
-    """What was offered under a known id, by conversation and id, in the order in which it was."""
+    __slots__ = ()
 
     @property
     def conversations(self) -> list[str]:
@@ -42,7 +39,7 @@ class Record(History):
     def acknowledged_ids(self, conversation_id: str) -> list[str]:
         """List the messages that are known to be stored, in the order in which they were offered."""
         offers = self.offers.get(conversation_id, {})
-        return [message_id for message_id, offer in offers.items() if offer.acknowledged_at is not None]
+        return [message_id for message_id, offer in offers.items() if offer.acknowledged_at < inf]
 
     def sender_of(self, conversation_id: str, message_id: str) -> str:
         """Tell who sent a message, as its digest says."""
@@ -55,42 +52,32 @@ class Record(History):
         digest: str,
         *,
         offered_at: float = -inf,
-        expires_at: float | None = None,
-    ) -> None:
+        expires_at: float = inf,
+    ) -> Offered:
         """An item with a known id is about to be written."""
-        offers = self.offers.setdefault(conversation_id, {})
-        if message_id not in offers:
-            offers[message_id] = Offered(
-                conversation_id=conversation_id,
-                message_id=message_id,
-                digest=digest,
-                offered_at=offered_at,
-                expires_at=expires_at,
-            )
-            self.writes.append(offers[message_id])
+        new = Offered(digest=digest, offered_at=offered_at, expires_at=expires_at)
+        return self.offers.setdefault(conversation_id, {}).setdefault(message_id, new)
 
     def note_nameless(self, conversation_id: str, digest: str) -> None:
         """A message was offered, and nobody learned which id it may have got."""
-        self.writes.append(Offered(conversation_id=conversation_id, message_id=None, digest=digest))
+        self.nameless[conversation_id, digest] += 1
 
     def note_misstated(self, conversation_id: str, message_id: str, detail: str) -> None:
         """A client got a status that it should not have got."""
         self.misstated.append(Finding("misstated", conversation_id, message_id, detail))
 
     def note_acknowledged(
-        self, conversation_id: str, message_id: str, digest: str, at: float, *, expires_at: float | None = None
+        self, conversation_id: str, message_id: str, digest: str, at: float, *, expires_at: float = inf
     ) -> None:
         """An item is known to be stored."""
-        self.note_offer(conversation_id, message_id, digest, expires_at=expires_at)
-        offer = self.offers[conversation_id][message_id]
+        offer = self.note_offer(conversation_id, message_id, digest)
         offer.expires_at = expires_at
-        if offer.acknowledged_at is None:
-            offer.acknowledged_at = at
+        offer.acknowledged_at = min(offer.acknowledged_at, at)
 
     def note_change(self, conversation_id: str, message_id: str, *, began: float, **what: Any) -> Change:
         """An item is changed, as `what` says in the words of `Change`; `ended_at` is set once it is acknowledged."""
-        change = Change(conversation_id=conversation_id, message_id=message_id, started_at=began, **what)
-        self.changes.append(change)
+        change = Change(started_at=began, **what)
+        self.offers[conversation_id][message_id].changes.append(change)
         return change
 
     def note_read(
@@ -151,9 +138,8 @@ class Record(History):
         offers = self.offers.get(conversation_id, {})
 
         def is_accounted_for(message_id: str) -> bool:
-            at = offers[message_id].acknowledged_at if message_id in offers else None
-            is_in_time = at is not None and EPOCH_MS + at * 1000 - message_time_ms(message_id) <= settle_seconds * 1000
-            return is_in_time or message_id in found
+            at = offers[message_id].acknowledged_at if message_id in offers else inf
+            return message_id in found or EPOCH_MS + at * 1000 - message_time_ms(message_id) <= settle_seconds * 1000
 
         messages = [found[message_id] for message_id in sorted(found)]
         self.note_whole_read(conversation_id, messages, began, inf, is_gathered=True, covers=is_accounted_for)
