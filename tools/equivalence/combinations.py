@@ -29,7 +29,7 @@ from hotpartition.table import (
 )
 from hotpartition.table.routes import LoggedTelemetry, Shards, open_calls
 from hotpartition.table.sharded_table import REAL_CLOCK
-from tools.world.product import SimulatedShards
+from tools.world.product import shards_on
 
 PARTITION, SORT, ATTRIBUTE = "PK", "SK", "device"
 COLLECTIONS = ("room-1", "room-2", "über#x")
@@ -170,7 +170,7 @@ class Subject:
         return _routes_in_memory(self._table, self._registry)
 
 
-def _routes_in_memory(table: Any, registry: Any) -> SimulatedShards:
+def _routes_in_memory(table: Any, registry: Any) -> Shards:
     """Build what `adaptive()` builds, with a registry in memory instead of Redis, and without a consumer."""
     place = JournalPlace(table.name, PARTITION, SORT, ROUTING_SORT_KEY)
     reports: Any = SimpleNamespace(send=lambda _: None, take_dropped=lambda: 0)
@@ -187,4 +187,4 @@ def _routes_in_memory(table: Any, registry: Any) -> SimulatedShards:
         journal=DynamoDBJournal(open_calls(table), place),
     )
     settings = Settings.defaults("adaptive()", route_cache_seconds=0.0)
-    return SimulatedShards(ends=ends, settings=settings, options={"place": place})
+    return shards_on(ends, settings, place=place)

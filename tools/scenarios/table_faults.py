@@ -53,10 +53,10 @@ from tools.world.operators import ClosesByHand, Folds, RaisesByHand
 from tools.world.product import (
     Environment,
     SensitiveCounting,
-    SimulatedShards,
     SimulatedTable,
     World,
     build_ends,
+    shards_on,
 )
 from tools.world.scenario import FAULTY, SHORT_LEASES, SHORT_TIMES, FaultPlan
 
@@ -266,8 +266,9 @@ class _Run(World):
             ends = build_ends(Environment(self, process, index, random, calls), repairs=True)
             ends = self.mislead(ends, self.random(f"wrong clock {index}"))
             ends = replace(ends, journal=DynamoDBJournal(calls, self.place))
-        options = {"place": self.place, "closing": self.has_positions, "times": SHORT_TIMES, "parts": self.parts}
-        return SimulatedShards(ends=ends, settings=settings, options=options)
+        return shards_on(
+            ends, settings, place=self.place, closing=self.has_positions, times=SHORT_TIMES, parts=self.parts
+        )
 
 
 class _Client:

@@ -6,11 +6,12 @@ redis-py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Self
 
 from hotpartition.control.consumer import Consumer
@@ -37,7 +38,7 @@ from hotpartition.runtime.connect import COOLDOWN_MS, PATIENT_TIMEOUTS_MS, open_
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable
 from hotpartition.table.by_load import build_table_routes
-from hotpartition.table.routes import TableRoutes
+from hotpartition.table.routes import Shards, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition_messages import Message, jobs
 from hotpartition_messages.jobs import WriteJobs
@@ -315,23 +316,14 @@ class SensitiveCounting(InBandCounting):
     sample_wcu = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedShards:
-    """What a `ShardedTable` takes as its shards in one environment: `adaptive()` or `in_band()`, by its ends."""
+def shards_on(ends: Ends, settings: Settings, **options: Any) -> Shards:
+    """Build what a `ShardedTable` takes as its shards, as `adaptive()` and `in_band()` do, on any ends.
 
-    ends: Ends
-    settings: Settings
-    options: Mapping[str, Any]
-    """As `build_table_routes` takes them."""
+    `options` are those of `build_table_routes`.
+    """
 
-    @property
-    def finds_read_heat(self) -> bool:
-        """Whether reads are counted, too."""
-        return self.ends.registry is not None
+    def build_routes(_table: Any, schema: Schema, _clock: Clock, budget_ms: float) -> TableRoutes:
+        return build_table_routes(ends, settings, schema=schema, choices=3, budget_ms=budget_ms, **options)
 
-    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
-        """Build the routes, as `adaptive()` and `in_band()` do."""
-        del table, clock
-        return build_table_routes(
-            self.ends, self.settings, schema=schema, choices=3, budget_ms=budget_ms, **self.options
-        )
+    shards: Any = SimpleNamespace(finds_read_heat=ends.registry is not None, build_routes=build_routes)
+    return shards  # type: ignore[no-any-return]

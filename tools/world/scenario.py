@@ -72,30 +72,21 @@ class Changes:
     expiring_share: float = 0.0
 
 
-USUAL_ODDS = StoreFaults(
-    server_error=0.01,
-    lost_request=0.002,
-    lost_answer=0.004,
-    load_lost=0.05,
-    slow=0.02,
-    short_page=0.03,
-    unprocessed=0.02,
-    throttled=0.005,
-    long_lag=0.1,
-    date_skew_seconds=0.45,
-)
-ODDS_IN_SPELLS = StoreFaults(
-    server_error=0.15,
-    lost_request=0.02,
-    lost_answer=0.04,
-    load_lost=0.2,
-    slow=0.2,
-    short_page=0.2,
-    unprocessed=0.2,
-    throttled=0.1,
-    long_lag=0.5,
-    date_skew_seconds=0.45,
-)
+ODDS = {
+    "server_error": (0.01, 0.15),
+    "lost_request": (0.002, 0.02),
+    "lost_answer": (0.004, 0.04),
+    "load_lost": (0.05, 0.2),
+    "slow": (0.02, 0.2),
+    "short_page": (0.03, 0.2),
+    "unprocessed": (0.02, 0.2),
+    "throttled": (0.005, 0.1),
+    "long_lag": (0.1, 0.5),
+    "date_skew_seconds": (0.45, 0.45),
+}
+"""At all times, and in bad spells."""
+USUAL_ODDS = StoreFaults(**{name: usual for name, (usual, _) in ODDS.items()})
+ODDS_IN_SPELLS = StoreFaults(**{name: in_spells for name, (_, in_spells) in ODDS.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
