@@ -27,8 +27,6 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
-Order = Literal["newest", "oldest"]
-Consistency = Literal["strong", "eventual"]
 Fault = Literal[
     "missing",
     "duplicated",
@@ -115,12 +113,6 @@ class Seen:
     added: tuple[str, ...] | int = ()
 
 
-def everything(message_id: str) -> bool:
-    """Cover all messages: see `Read.covers`."""
-    del message_id
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
     """One read of a conversation, from its newest or its oldest end: what was asked, and the messages that came.
@@ -131,17 +123,17 @@ class Read:
     """
 
     conversation_id: str
-    order: Order
-    consistency: Consistency
-    started_at: float
     messages: tuple[Seen, ...]
-    complete: bool
+    started_at: float
     ended_at: float = inf
+    newest_first: bool = False
+    is_strong: bool = True
+    complete: bool = True
     bound_seconds: float | None = None
     """How old what it shows may be; None where nothing is promised (an eventual read) or nothing may be (a strong one).
     """
     is_gathered: bool = False
-    covers: Callable[[str], bool] = everything
+    covers: Callable[[str], bool] = lambda _: True
     """Of a read of a part of a conversation: says of a message id whether it lies in that part."""
 
 
@@ -219,7 +211,7 @@ def find_breaches(history: History) -> tuple[Finding, ...]:
         findings.update(_duplicates(read))
         findings.update(_disorder(read))
         findings.update(_inventions(read, offers))
-        if read.consistency == "strong":
+        if read.is_strong:
             expected = _expected(read, offers)
             verified.update((read.conversation_id, message_id) for message_id in expected)
             findings.update(_missing(read, expected, error))
@@ -246,8 +238,9 @@ def _acknowledged(history: History) -> Iterator[tuple[str, str]]:
 
 
 def _say(read: Read) -> str:
-    extent = "complete" if read.complete else "bounded"
-    return f"{extent} {read.consistency} read, {read.order} first, of {len(read.messages)} messages"
+    extent, consistency = "complete" if read.complete else "bounded", "strong" if read.is_strong else "eventual"
+    order = "newest" if read.newest_first else "oldest"
+    return f"{extent} {consistency} read, {order} first, of {len(read.messages)} messages"
 
 
 def _expected(read: Read, offers: Offers) -> Offers:
@@ -259,7 +252,7 @@ def _expected(read: Read, offers: Offers) -> Offers:
     def is_walked_over(message_id: str) -> bool:
         if read.complete:
             return True
-        return bool(seen) and (message_id >= lowest if read.order == "newest" else message_id <= highest)
+        return bool(seen) and (message_id >= lowest if read.newest_first else message_id <= highest)
 
     return {
         message_id: offer
@@ -327,7 +320,7 @@ def _duplicates(read: Read) -> Iterator[Finding]:
 
 def _disorder(read: Read) -> Iterator[Finding]:
     for one, two in pairwise(seen.message_id for seen in read.messages):
-        if two > one if read.order == "newest" else two < one:
+        if two > one if read.newest_first else two < one:
             yield Finding("out_of_order", read.conversation_id, two, f"comes after {one} in a {_say(read)}")
 
 

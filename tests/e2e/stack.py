@@ -27,9 +27,8 @@ from aiohttp import ClientSession
 from hotpartition.redis.cluster import route_key
 from hotpartition_cli.callers import messages_path
 from support.loop import Loop
-from tools.history import Order
 from tools.local.metering import TimelineRow
-from tools.play.client import Client, HttpApi, Mint, Recorder, open_session, play
+from tools.play.client import Client, HttpApi, Mint, Order, Recorder, open_session, play
 from tools.play.readers import read_log
 from tools.play.stack import Stack as LocalRun
 from tools.play.stack import environment_options

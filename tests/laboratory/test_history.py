@@ -55,8 +55,7 @@ def seen(number=1, digest=None, added=()):
 def read(*shown, at=10.0, **more):
     """A strong read of the whole conversation, from its oldest message on, which takes half a second."""
     messages = tuple(each if isinstance(each, Seen) else seen(each) for each in shown)
-    usual = {"order": "oldest", "consistency": "strong", "started_at": at, "ended_at": at + 0.5, "complete": True}
-    return Read(**{"conversation_id": "c", **usual, "messages": messages, **more})
+    return Read(**{"conversation_id": "c", "started_at": at, "ended_at": at + 0.5, "messages": messages, **more})
 
 
 def saw(digest, at, **more):
@@ -86,14 +85,14 @@ def faults(given_history):
 
 
 THREE = [wrote(1), wrote(2), wrote(3), read(1, 2, 3)]
-NEWEST, OLDEST = ({"order": order, "complete": False} for order in ("newest", "oldest"))
-EVENTUAL = {"consistency": "eventual"}
+NEWEST, OLDEST = ({"newest_first": newest_first, "complete": False} for newest_first in (True, False))
+EVENTUAL = {"is_strong": False}
 ONE, TWO = edited("one", 2.0, 3.0), edited("two", 4.0, 5.0)
 OVERLAPPING = [edited("one", 2.0, 5.0), edited("two", 3.0, 4.0)]
 FOR_ONE = {"covers": message_id(1).__eq__}
 LOG = [added("one", 2.0, 5.0), added("two", 3.0, inf), read(seen(added=("one",)), at=9.0)]
 SUM = [added("a", 1.0, 2.0, 5), added("b", 3.2, inf, -3), added("c", 9.0, inf, 7)]
-PAGE = read(2, 1, order="newest", bound_seconds=5.0, **EVENTUAL)
+PAGE = read(2, 1, newest_first=True, bound_seconds=5.0, **EVENTUAL)
 BOTH = [wrote(1), wrote(2), read(1, 2, at=3.0)]
 
 
@@ -108,12 +107,12 @@ def total(value, at=3.0):
 READS = [
     # A complete read shows all that was acknowledged before it began, once, in order, as it was written.
     (THREE, ""),
-    ([*THREE, read(3, 2, 1, order="newest")], ""),
+    ([*THREE, read(3, 2, 1, newest_first=True)], ""),
     ([*THREE, wrote(4, at=10.0), offered(5), read(1, 2, 3), read(1, 2, 3, 4, 5), read(1, 2, 3, 4, at=11.0)], ""),
     ([*THREE, read(1, 3)], "missing"),
     ([*THREE, read(1, 2, 3, 3)], "duplicated"),
     ([*THREE, read(1, 3, 2)], "out_of_order"),
-    ([*THREE, read(2, 3, 1, order="newest")], "out_of_order"),
+    ([*THREE, read(2, 3, 1, newest_first=True)], "out_of_order"),
     ([*THREE, read(1, seen(2, "d"), 3)], "altered"),
     ([*THREE, read(1, 2, 3, 4)], "phantom"),
     # Absence is no fault of an eventual read; all else is.
@@ -192,7 +191,7 @@ STALENESS = [
     ([*BOTH, wrote(3, at=4.9), read(1, 2, 3), PAGE], "stale"),
     ([*BOTH, wrote(3, at=5.1), read(1, 2, 3), PAGE], ""),
     # No older page shows what never was.
-    ([wrote(at=9.0), read(1), read(7, order="newest", bound_seconds=5.0, **EVENTUAL)], "phantom"),
+    ([wrote(at=9.0), read(1), read(7, newest_first=True, bound_seconds=5.0, **EVENTUAL)], "phantom"),
 ]
 
 

@@ -289,8 +289,7 @@ def test_detection_is_judged_over_all_trials(odd, found):
 
 FOUND, LATER = 100.0, 110.0
 SHOWN = (Seen("0" * 26, "d"),)
-READ = {"conversation_id": "c", "order": "newest", "started_at": LATER, "complete": True}
-SEEN = Read(**READ, consistency="strong", messages=SHOWN)
+SEEN = Read(conversation_id="c", newest_first=True, started_at=LATER, messages=SHOWN)
 DIED = Asked(LATER, LATER + 0.1, 500)
 REFUSED = Asked(LATER, LATER + 2.1, 503, None, "DynamoDB did not respond (curl error 28)")
 BEFORE = Asked(FOUND - 0.5, FOUND - 0.4, 503)
@@ -326,7 +325,7 @@ def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, change
         **{"found": FOUND, **changes},
     )
     assert [found for found, _ in missed(read.judge(run, len(kills)))] == ([name] if name else [])
-    recorder.reads.append(replace(SEEN, consistency="eventual", messages=(), bound_seconds=3.0))
+    recorder.reads.append(replace(SEEN, is_strong=False, messages=(), bound_seconds=3.0))
     assert ("breaches of the promise", 1) in missed(read.judge(run, len(kills)))
 
 
@@ -346,7 +345,7 @@ def test_every_view_of_the_example_is_judged(lost, words):
     if lost == "a view":
         del shown[devices[3]]
     reads = [
-        replace(SEEN, conversation_id=view, order="oldest", messages=tuple(Seen(id_, "d") for id_ in own))
+        replace(SEEN, conversation_id=view, newest_first=False, messages=tuple(Seen(id_, "d") for id_ in own))
         for view, own in shown.items()
     ]
     bars = [judge_views("views", views, recorder.offers, reads) for views in ([hourly], devices)]

@@ -14,15 +14,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from math import inf
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import aiohttp
 
 from hotpartition_messages.message_ids import mint_message_id
-from tools.history import Consistency, Order, Seen, content_digest
+from tools.history import Seen, content_digest
 from tools.play.workload import Offer, Workload
 from tools.world.record import Record
 
+Order = Literal["newest", "oldest"]
+Consistency = Literal["strong", "eventual"]
 OK = frozenset({200, 201})
 REFUSED = frozenset({429, 503})
 # A message that is still refused after this time is given up: a person would have stopped pressing the button.

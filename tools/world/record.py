@@ -106,28 +106,11 @@ class Record(History):
         self.note_whole_read(conversation_id, found, began, ended, covers=lambda i: i == message_id)
 
     def note_whole_read(
-        self,
-        conversation_id: str,
-        found: Iterable[Seen],
-        began: float,
-        ended: float,
-        *,
-        is_strong: bool = True,
-        newest_first: bool = False,
-        complete: bool = True,
-        **more: Any,
+        self, conversation_id: str, found: Iterable[Seen], began: float, ended: float, **more: Any
     ) -> None:
         """All of a conversation was read, or as much of it as `more` says in the words of `Read`."""
-        read = Read(
-            conversation_id=conversation_id,
-            order="newest" if newest_first else "oldest",
-            consistency="strong" if is_strong else "eventual",
-            started_at=began,
-            messages=tuple(found),
-            complete=complete,
-            ended_at=ended,
-            **more,
-        )
+        messages = tuple(found)
+        read = Read(conversation_id=conversation_id, messages=messages, started_at=began, ended_at=ended, **more)
         self.reads.append(read)
 
     def note_poll(self, conversation_id: str, found: Mapping[str, Seen], began: float, settle_seconds: float) -> None:
