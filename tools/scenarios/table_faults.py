@@ -51,6 +51,7 @@ from tools.world.functions import FunctionConfig, NoResponseError, TooManyReques
 from tools.world.network import LONGEST_LATENESS_SECONDS
 from tools.world.operators import ClosesByHand, Folds, RaisesByHand
 from tools.world.product import (
+    TABLE,
     Environment,
     SensitiveCounting,
     SimulatedTable,
@@ -262,10 +263,10 @@ class _Run(World):
             settings = Settings.defaults("in_band()", **HOT_AT_ONCE, **SHORT_LEASES)
             ends = open_in_band(calls, self.place, self.meter, self.clock(random))
         else:
-            settings = Settings.defaults("adaptive()", route_cache_seconds=1.0, **SHORT_LEASES)
-            ends = build_ends(Environment(self, process, index, random, calls), repairs=True)
+            settings = Settings.defaults("adaptive()", table_name=TABLE.name, route_cache_seconds=1.0, **SHORT_LEASES)
+            place = Environment(self, process, index, random, calls)
+            ends = build_ends(place, settings, DynamoDBJournal(calls, self.place))
             ends = self.mislead(ends, self.random(f"wrong clock {index}"))
-            ends = replace(ends, journal=DynamoDBJournal(calls, self.place))
         return shards_on(
             ends, settings, place=self.place, closing=self.has_positions, times=SHORT_TIMES, parts=self.parts
         )

@@ -354,7 +354,7 @@ class ReadingClients(_Clients):
             first = replace(first, after_ms=settled_ms)
             self.engine.sleep(POLL_SECONDS)
         # A function whose clock is ahead takes the past for settled so much sooner.
-        ahead_ms = MOST_SKEW_MS if self.scenario.faults and self.scenario.faults.skew_ms else 0.0
+        ahead_ms = MOST_SKEW_MS if self.run.plan.skew_ms else 0.0
         settle_seconds = self.run.settings["read"].settle_seconds - ahead_ms / 1000
         self.record.note_poll(first.conversation_id, found, began, settle_seconds)
         self._polling -= 1

@@ -27,14 +27,13 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import Closer
 from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.raising import Raiser
-from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
+from hotpartition.redis.report_streams import RedisReportSource
 from hotpartition.runtime import build_control
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.build import Ends, Parts, build_engine
 from hotpartition.runtime.build import Engine as ProductEngine
-from hotpartition.runtime.connect import COOLDOWN_MS, PATIENT_TIMEOUTS_MS, open_in_band
+from hotpartition.runtime.connect import COOLDOWN_MS, PATIENT_TIMEOUTS_MS, open_in_band, open_redis_ends
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable
 from hotpartition.table.by_load import build_table_routes
@@ -96,8 +95,8 @@ class World:
         self.store = Network(engine, random=random, meter=self.meter, seed=str(seed), limits=self.limits)
         self.store.dynamodb.call("CreateTable", MESSAGES)
         self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{chance}redis"))
-        plan = scenario.faults
-        self._skew_ms, self._wrong_clocks = (plan.skew_ms, plan.wrong_clocks) if plan else (0.0, 0.0)
+        self.plan = scenario.faults or FaultPlan(skew_ms=0.0, wrong_clocks=0.0)
+        """What goes wrong, and what is closed by hand beside it: where nothing does, clocks are right."""
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -107,26 +106,19 @@ class World:
         """Drop all tasks."""
         self.engine.close()
 
-    @property
-    def plan(self) -> FaultPlan:
-        """What goes wrong, and what is closed by hand beside it. REQUIRES: the scenario has faults."""
-        if self.scenario.faults is None:
-            raise ValueError(f"nothing goes wrong in {self.scenario.name}")
-        return self.scenario.faults
-
     def random(self, name: str) -> Random:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
         return Random(f"{self.seed}/{name}")  # a text's seed goes through SHA-512, not through hash()
 
     def clock(self, random: Random) -> Clock:
         """Build the clock of one environment."""
-        skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self._skew_ms)))) if self._skew_ms else 0
-        engine = self.engine
+        most, engine = MOST_SKEW_MS, self.engine
+        skew_ms = round(max(-most, min(most, random.gauss(0.0, self.plan.skew_ms)))) if self.plan.skew_ms else 0
         return Clock(now_ms=lambda: skew_ms + engine.now_ms(), sleep=engine.sleep, random=random.random)
 
     def mislead(self, ends: Ends, random: Random) -> Ends:
         """Set a writer's clock wrong by minutes, in some environments."""
-        if random.random() >= self._wrong_clocks:
+        if random.random() >= self.plan.wrong_clocks:
             return ends
         right, wrong_ms = ends.clock, round(random.uniform(-WRONG_MS, WRONG_MS))
         return replace(ends, clock=replace(right, now_ms=lambda: right.now_ms() + wrong_ms))
@@ -195,18 +187,17 @@ def open_store(calls: ThreadedCalls) -> DynamoDBItemStore[Message]:
 
 def build_writing(place: Environment) -> ProductEngine:
     """Build an engine that writes."""
-    world, ends = place.world, build_ends(place, repairs=False)
+    world, settings = place.world, place.world.settings["write"]
+    ends = build_ends(place, settings, DynamoDBJournal(place.calls, TABLE.journal))
     misled = world.mislead(ends, world.random(f"wrong clock {place.index}"))
-    misled = replace(misled, journal=DynamoDBJournal(place.calls, TABLE.journal))
-    settings, times = world.settings["write"], world.scenario.times
-    engine = build_engine(misled, settings, form=KEY_FORM, times=times, parts=world.parts)
+    engine = build_engine(misled, settings, form=KEY_FORM, times=world.scenario.times, parts=world.parts)
     return replace(engine, clock=ends.clock)
 
 
 def build_reading(place: Environment) -> ProductEngine:
     """Build an engine that reads."""
-    world, ends = place.world, build_ends(place, repairs=True)
-    return build_engine(ends, world.settings["read"], form=KEY_FORM, parts=world.parts)
+    settings = place.world.settings["read"]
+    return build_engine(build_ends(place, settings, None), settings, form=KEY_FORM, parts=place.world.parts)
 
 
 def build_in_band_writing(place: Environment) -> ProductEngine:
@@ -226,29 +217,13 @@ def build_in_band_reading(place: Environment) -> ProductEngine:
     return build_engine(ends, world.settings["read"], form=KEY_FORM, parts=world.parts)
 
 
-def build_ends(place: Environment, *, repairs: bool) -> Ends:
-    """Build what an environment stands on."""
-    world, settings = place.world, place.world.settings["write"]
-    connection = world.connect(settings.registry_command_timeout_ms)
-    registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(place.random)
+def build_ends(place: Environment, settings: Settings, journal: DynamoDBJournal | None) -> Ends:
+    """Build what an environment with Redis stands on, as `open_ends` does."""
+    world, clock = place.world, place.world.clock(place.random)
+    connection: Any = world.connect(settings.registry_command_timeout_ms)
     background = BackgroundThread(executor=SimulatedExecutor(world.engine, place.process, 1))
-    return Ends(
-        registry=registry,
-        repairs=registry if repairs else None,
-        reports=RedisReportSink(
-            connection,
-            TABLE_NAME,
-            partitions=settings.stream_partitions,
-            background=background,
-            now_ms=clock.now_ms,
-        ),
-        background=background,
-        telemetry=world.meter,
-        clock=clock,
-        timer=world.timer,
-        page_store=RedisPageStore(connection, TABLE_NAME, world.meter, world.timer),
-        environment_id=f"{place.index:032x}",
-    )
+    ends = open_redis_ends(settings, world.meter, journal, connection, clock, background=background, timer=world.timer)
+    return replace(ends, environment_id=f"{place.index:032x}")
 
 
 def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -> ThreadedCalls:

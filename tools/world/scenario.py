@@ -171,7 +171,8 @@ class Scenario:
 
     def settings_of(self, function: str, **more: Any) -> MessageSettings:
         """Build the settings of one of the product's functions."""
-        return MessageSettings.defaults(function, **MessageSettings.select(function, self.settings), **more)
+        given = MessageSettings.select(function, {"table_name": TABLE_NAME, **self.settings})
+        return MessageSettings.defaults(function, **given, **more)
 
     def list_rooms(self, seed: int) -> list[str]:
         """List the conversations that a seed's run has by name, and not by popularity."""

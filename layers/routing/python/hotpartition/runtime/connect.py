@@ -79,7 +79,8 @@ def open_ends(
     """
     clock, journal = clock or system_clock(), DynamoDBJournal(calls, place)
     if "registry_host" in vars(settings):
-        return _open_redis_ends(settings, telemetry, journal, connect_redis(settings, telemetry, purpose), clock, pause)
+        connection = connect_redis(settings, telemetry, purpose)
+        return open_redis_ends(settings, telemetry, journal, connection, clock, pause=pause)
     if "is_raising" not in vars(settings):
         return Ends(telemetry=telemetry, clock=clock, journal=journal)
     return open_in_band(calls, place, telemetry, clock)
@@ -95,20 +96,23 @@ def open_in_band(calls: DynamoDBCalls, place: JournalPlace, telemetry: Telemetry
     return Ends(telemetry=telemetry, clock=clock, journal=journal, loads=loads, store_clock=store_clock)
 
 
-def _open_redis_ends(
+def open_redis_ends(
     settings: Settings,
     telemetry: Telemetry,
-    journal: DynamoDBJournal,
+    journal: DynamoDBJournal | None,
     connection: RedisConnection,
     clock: Clock,
-    pause: Callable[[], None] | None,
+    *,
+    pause: Callable[[], None] | None = None,
+    background: BackgroundThread | None = None,
+    timer: Callable[[], float] | None = None,
 ) -> Ends:
     """Build ends on one connection: each new one is authenticated anew, and its users are hardly ever busy together."""
     from hotpartition.redis.pages import RedisPageStore  # noqa: PLC0415 - see this module's docstring
     from hotpartition.redis.registry import RedisRegistry  # noqa: PLC0415 - as above
     from hotpartition.redis.report_streams import RedisReportSink  # noqa: PLC0415 - as above
 
-    name, background, timer = settings.table_name, BackgroundThread(), ElapsedTime()
+    name, background, timer = settings.table_name, background or BackgroundThread(), timer or ElapsedTime()
     return Ends(
         telemetry=telemetry,
         clock=clock,
