@@ -31,7 +31,7 @@ from tools.scenarios.seeds import total
 from tools.world.clock import EPOCH_MS, Process
 from tools.world.functions import FunctionConfig, TooManyRequestsError
 from tools.world.network import READER
-from tools.world.product import TABLE, build_raiser
+from tools.world.product import TABLE, build_control_ends
 from tools.world.run import MessageRun
 from tools.world.scaling import scale_reads
 from tools.world.scenario import HOT, TABLE_NAME, Scenario
@@ -182,7 +182,7 @@ class _RushRun(MessageRun):
 
     def start(self) -> None:
         """Begin with a conversation that was raised before, and marked if the rush says so."""
-        raiser = build_raiser(self, Process(), 0, TABLE.journal)
+        raiser = build_control_ends("raiser", TABLE.journal, self, Process(), 0).build_raiser()
         generation = Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT)
         self.engine.spawn(lambda: raiser.raise_route(self.conversation, (generation,), cause=Cause("preset")))
         if self.rush.copies:

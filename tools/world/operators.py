@@ -20,7 +20,7 @@ from hotpartition.engine.closing import Closer, CloseStep
 from hotpartition.engine.raising import Raiser
 from tools.world.clock import Process
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
-from tools.world.product import World, build_closer, build_raiser
+from tools.world.product import World, build_control_ends
 from tools.world.scenario import SHORT_TIMES
 
 CAUSE = Cause("simulated")
@@ -95,7 +95,7 @@ class RaisesByHand(_Operators):
     count: int = 0
 
     def _build(self, world: World, process: Process, index: int) -> Raiser:
-        return build_raiser(world, process, index, self.place)
+        return build_control_ends("raiser", self.place, world, process, index).build_raiser()
 
     def _run(self) -> None:
         engine, random = self.world.engine, self._random
@@ -126,7 +126,7 @@ class ClosesByHand(_Operators):
     """Announcements that were made, and never confirmed."""
 
     def _build(self, world: World, process: Process, index: int) -> Closer:
-        return build_closer(world, process, index, self.place)
+        return build_control_ends("raiser", self.place, world, process, index).build_closer(SHORT_TIMES)
 
     def _run(self) -> None:
         engine, choice = self.world.engine, self.world.random("closed")

@@ -24,9 +24,7 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.engine.closing import Closer
 from hotpartition.engine.in_band import InBandCounting
-from hotpartition.engine.raising import Raiser
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import RedisReportSource
 from hotpartition.runtime import build_control
@@ -51,7 +49,7 @@ from tools.world.meter import Meter
 from tools.world.network import READER, Network
 from tools.world.record import Record
 from tools.world.redis import RedisServer, SimulatedConnection
-from tools.world.scenario import SHORT_TIMES, TABLE_NAME, FaultPlan, Scenario
+from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
 
 TABLE = describe_table(TABLE_NAME)
 MESSAGES = described(TABLE_NAME, pk="HASH", sk="RANGE") | {
@@ -241,35 +239,22 @@ def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -
 
 def build_consumer(world: World, process: Process, index: int) -> Consumer:
     """Build one environment of the stream consumer."""
-    connection = world.connect(PATIENT_MS, process)
-    calls = world.calls("consumer", process)
-    ends = ControlEnds(
-        source=RedisReportSource(connection, TABLE_NAME),
-        journal=DynamoDBJournal(calls, TABLE.journal),
-        routing_items=DynamoDBRoutingItems(calls, TABLE.journal),
-        registry=RedisRegistry(connection, TABLE_NAME),
-        telemetry=world.meter,
-        clock=world.clock(world.random(f"consumer-{index}")),
-        elapsed=world.timer,
-        form=TABLE.keys,
-    )
+    ends = build_control_ends("consumer", TABLE.journal, world, process, index)
     return build_control.build_consumer(ends, world.settings["consumer"])
 
 
-def build_closer(world: World, process: Process, index: int, place: JournalPlace) -> Closer:
-    """Build one environment that closes by hand, as operators do."""
-    raiser = build_raiser(world, process, index, place)
-    journal = DynamoDBJournal(world.calls("operator", process), place)
-    return Closer(journal=journal, raiser=raiser, telemetry=world.meter, times=SHORT_TIMES)
-
-
-def build_raiser(world: World, process: Process, index: int, place: JournalPlace) -> Raiser:
-    """Build one environment that raises by hand, as operators do."""
-    return Raiser(
-        journal=DynamoDBJournal(world.calls("operator", process), place),
-        registry=RedisRegistry(world.connect(PATIENT_MS, process), TABLE_NAME),
+def build_control_ends(role: str, place: JournalPlace, world: World, process: Process, index: int) -> ControlEnds:
+    """Build what a process stands on that works beside requests: a consumer, or an operator's."""
+    connection, calls = world.connect(PATIENT_MS, process), world.calls(role, process)
+    return ControlEnds(
+        source=RedisReportSource(connection, TABLE_NAME),
+        journal=DynamoDBJournal(calls, place),
+        routing_items=DynamoDBRoutingItems(calls, place),
+        registry=RedisRegistry(connection, TABLE_NAME),
         telemetry=world.meter,
-        clock=world.clock(world.random(f"raiser-{index}")),
+        clock=world.clock(world.random(f"{role}-{index}")),
+        elapsed=world.timer,
+        form=TABLE.keys,
     )
 
 
