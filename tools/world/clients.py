@@ -257,7 +257,6 @@ class ChangingClients(_Clients):
 class ReadingClients(_Clients):
     """Those who read: each read is one task, page by page."""
 
-    _known: Sequence[str] = ()
     _polling = 0
     _is_all_written = False
 
@@ -301,11 +300,9 @@ class ReadingClients(_Clients):
         read()
 
     def _choose_conversation(self) -> str:
-        if self.random.random() < self.scenario.readers.hot_share:
-            return self.scenario.hot_conversation
-        if len(self._known) < 64 or self.random.random() < 0.02:
-            self._known = self.record.conversations
-        return self.random.choice(self._known) if self._known else self.scenario.hot_conversation
+        known = self.record.conversations
+        is_hot = self.random.random() < self.scenario.readers.hot_share or not known
+        return self.scenario.hot_conversation if is_hot else self.random.choice(known)
 
     def _read_between(self, request: PageRequest) -> None:
         """Read everything between two times that are near those of messages."""

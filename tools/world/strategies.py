@@ -123,9 +123,7 @@ class SetRoutes:
         """Implement `Routes.for_read`."""
         return ReadRoute(self._route(collection))
 
-    def refused(self, collection: str) -> Route:
-        """Implement `Routes.refused`."""
-        return self._route(collection)
+    refused = for_write
 
     def learn(self, collection: str, shown: JournalEntry, **_: Any) -> Route:
         """Implement `Routes.learn`: there is no journal."""
