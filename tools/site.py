@@ -1,8 +1,8 @@
 """Builds the documentation site into `out/site/html`: `python -m tools.site`, with MkDocs beside this Python.
 
 The pages keep their places, so that their links lead where they lead in the repository. Added are the reference (from
-the docstrings of every public name) and a map of the tools (from the Makefile). Strict: a broken link, an anchor that
-is not there, a page that is in no list, or a public name without an entry fails it.
+the docstrings of every public name), a map of the tools (from the Makefile) and `llms.txt`. Strict: a broken link, an
+anchor that is not there, a page that is in no list, or a public name without an entry fails it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -130,6 +131,23 @@ def build_nav() -> list[object]:
     return nav
 
 
+def title_of(page: Path) -> str:
+    """Read a page's first heading."""
+    return next(line[2:] for line in page.read_text().splitlines() if line.startswith("# "))
+
+
+def write_llms() -> None:
+    """Write `llms.txt`: the pages as Markdown, for programs that read the documentation."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = ["# hotpartition", "", f"> {project['description']}", ""]
+    for section, pages in list_sections().items():
+        own = [f"- [{title_of(page)}]({page.relative_to(ROOT)})" for page in pages if page.exists()]
+        lines += [f"## {section}", "", *own, ""]
+    (HTML / "llms.txt").write_text("\n".join(lines))
+    for page in PAGES.rglob("*.md"):
+        shutil.copy(page, HTML / page.relative_to(PAGES))
+
+
 def main() -> None:
     """Build the site."""
     shutil.rmtree(OUT, ignore_errors=True)
@@ -153,6 +171,7 @@ def main() -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"the site is not built:\n{done.stdout}{done.stderr}")
+    write_llms()
     print(f"{len(list(HTML.rglob('*.html')))} pages. To read them, with their search, at http://127.0.0.1:{PORT}:")
     print(f"  python3 -m http.server --bind 127.0.0.1 --directory {HTML.relative_to(ROOT)} {PORT}")
 

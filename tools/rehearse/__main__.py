@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from html import escape
 from pathlib import Path
 
 from infra.bundle import ROOT
@@ -19,11 +20,11 @@ UNJUDGED = (
     "Limits, quotas, times and the order of dependencies are AWS's own.",
     "A value that CloudFormation fills in is its resource's name and the attribute's: cfn-lint judges the attribute.",
 )
-"""What moto and the plug-in cannot say."""
+"""What moto and the plug-in cannot say, for the page."""
 
 
 def rehearse(subjects: Sequence[str], out: Path) -> list[Step]:
-    """Rehearse each subject in an account of its own, and write what came of it."""
+    """Rehearse each subject in an account of its own, and write page and JSON."""
     steps: list[Step] = []
     for subject in subjects:
         with open_account() as (account, url):
@@ -34,7 +35,24 @@ def rehearse(subjects: Sequence[str], out: Path) -> list[Step]:
     out.mkdir(parents=True, exist_ok=True)
     found = {"is_right": all(step.is_right for step in steps), "steps": [asdict(step) for step in steps]}
     (out / "rehearsal.json").write_text(json.dumps({**found, "unjudged": UNJUDGED}, indent=2) + "\n")
+    (out / "index.html").write_text(_page(steps))
     return steps
+
+
+def _page(steps: Sequence[Step]) -> str:
+    rows = "".join(
+        f"<tr><td>{'yes' if step.is_right else '<b>no</b>'}</td><td>{escape(step.name)}</td>"
+        f"<td>{escape(step.said)}</td><td>{step.seconds:.1f} s</td></tr>"
+        for step in steps
+    )
+    notes = "".join(f"<li>{escape(each)}</li>" for each in UNJUDGED)
+    return (
+        "<!doctype html><meta charset='utf-8'><title>Rehearsal of the deployment</title>"
+        "<style>body{font:15px sans-serif;margin:2em}td,th{padding:.3em .8em;text-align:left}</style>"
+        "<h1>Rehearsal of the deployment</h1><p>The CDK's command line, against moto's server.</p>"
+        f"<table><tr><th>As it should</th><th>Step</th><th>What came of it</th><th>Time</th></tr>{rows}</table>"
+        f"<h2>What this cannot judge</h2><ul>{notes}</ul>"
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"{', '.join(unknown)} cannot be rehearsed; allowed are {', '.join(REHEARSALS)}")
     out = ROOT / "out" / "rehearsal"
     steps = rehearse(chosen, out)
-    print(f"all of it is in {out / 'rehearsal.json'}")
+    print(f"the page is {out / 'index.html'}")
     return 0 if all(step.is_right for step in steps) else 1
 
 
