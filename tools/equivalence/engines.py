@@ -46,8 +46,11 @@ def engines_at_hand() -> tuple[str, ...]:
 
 
 @contextmanager
-def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
-    """Start an engine, and yield a boto3 resource for it; `over_http`: it must be one that libcurl reaches."""
+def open_engine(name: str, *, over_http: bool = False, is_client: bool = False) -> Iterator[Any]:
+    """Start an engine, and yield boto3's resource for it, or its client.
+
+    `over_http`: it must be one that libcurl reaches.
+    """
     port = free_port()
     with ExitStack() as stack:
         options = {**_CREDENTIALS, "config": _CONFIG}
@@ -63,10 +66,10 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
             options["endpoint_url"] = stack.enter_context(
                 serving(f"{jar} as DynamoDB Local", command, port, jar.parent)
             )
-        resource = boto3.resource("dynamodb", **options)
+        opened: Any = (boto3.client if is_client else boto3.resource)("dynamodb", **options)
         if name == WORLD:
-            stack.callback(take_calls(resource.meta.client, DynamoDB().call))
-        yield resource
+            stack.callback(take_calls(opened if is_client else opened.meta.client, DynamoDB().call))
+        yield opened
 
 
 _numbers = count(1)

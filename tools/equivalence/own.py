@@ -1,7 +1,7 @@
 """The product's own requests: each has the same response from the simulator's DynamoDB as from moto.
 
 They are those that the product sends in the simulator while everything fails there: messages, routes and closes, load
-items, counters, and a `ShardedTable`. The requests are recorded, and sent to both, one after the other.
+items, counters, and a `ShardedTable`. The requests are recorded, and sent to both by boto3's client.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from copy import deepcopy
 from typing import Any
 from unittest.mock import patch
 
-from moto import mock_aws
+from botocore import xform_name
 
-from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
-from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition_messages.keys import describe_table
-from tools.equivalence.compare import plain, require_equal
-from tools.local.dynamodb import call_moto
-from tools.local.faults import ServiceError
+from hotpartition.dynamodb.stored_route import ROUTING_PARTITIONS
+from hotpartition_messages.keys import ROUTING_INDEX
+from tools.equivalence.calls import Call
+from tools.equivalence.compare import Outcome, perform, require_equal
+from tools.equivalence.engines import WORLD, open_engine
 from tools.scenarios import counter_faults, message_faults, table_faults
-from tools.world.dynamodb import DynamoDB, DynamoDBError
+from tools.world.dynamodb import DynamoDB
 from tools.world.scenario import TABLE_NAME
 
 Request = Mapping[str, Any]
-Send = Callable[[str, dict[str, Any]], Mapping[str, Any]]
+Send = Callable[[str, Request], None]
 
 PLAYS: tuple[Callable[[int], object], ...] = (
     message_faults.run,
@@ -34,7 +33,6 @@ PLAYS: tuple[Callable[[int], object], ...] = (
     counter_faults.run_tokens,
     table_faults.run,
 )
-_NOT_COMPARED = frozenset({"ConsumedCapacity", "ConsumedCapacityUnits", "Table", "TableDescription"})
 MOST_REQUESTS = 4_000
 """Of each play."""
 
@@ -59,92 +57,58 @@ def record(play: Callable[[int], object], seed: int, most: int) -> list[tuple[st
     return requests
 
 
-class Both:
-    """moto and the simulator's DynamoDB, which are sent each request one after the other."""
-
-    def __init__(self, counter: Counter[str]) -> None:
-        self._counter = counter
-        self._double = DynamoDB()
-        self._tables: list[str] = []
-
-    def call(self, operation: str, request: Request) -> Any:
-        """Send a request to both, and return what came of it.
-
-        Raises:
-            DifferenceError: they do not respond alike.
-        """
-        self._counter[operation] += 1
-        self._tables += [request["TableName"]] if operation == "CreateTable" else []
-        expected = _outcome(call_moto, operation, _complete(request) if operation == "CreateTable" else request)
-        found = _outcome(self._double.call, operation, request)
-        if "LastEvaluatedKey" not in expected:
-            # A page that stops at its limit cannot know whether anything follows; moto does.
-            found.pop("LastEvaluatedKey", None)
-        require_equal((operation, request), _comparable(expected), _comparable(found))
-        return expected
-
-    def drop(self) -> None:
-        """Drop moto's tables, which others in this process would find."""
-        for name in self._tables:
-            call_moto("DeleteTable", {"TableName": name})
-
-
-def _outcome(send: Send, operation: str, request: Request) -> dict[str, Any]:
-    """Send a request; of an error its code is kept, and the item that it shows."""
-    try:
-        return dict(send(operation, deepcopy(dict(request))))
-    except ServiceError as error:
-        return {"error": error.code, "Item": error.body.get("Item")}
-    except DynamoDBError as error:
-        return {"error": error.code, "Item": error.facts.get("Item")}
-
-
-def _complete(creation: Request) -> Request:
-    """Complete the creation of a table by what DynamoDB needs, and the simulator does not."""
-    projection = {"Projection": {"ProjectionType": "ALL"}}
-    indexes = [{**index, **projection} for index in creation.get("GlobalSecondaryIndexes", ())]
-    keys = {key["AttributeName"] for each in (creation, *indexes) for key in each["KeySchema"]}
-    attributes = [{"AttributeName": key, "AttributeType": "S"} for key in sorted(keys)]
-    complete = {**creation, "AttributeDefinitions": attributes, "BillingMode": "PAY_PER_REQUEST"}
-    return complete | ({"GlobalSecondaryIndexes": indexes} if indexes else {})
-
-
-def _comparable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Leave out what may differ: units, times, and the order of an index and of a batch."""
-    kept = {name: plain(value) for name, value in outcome.items() if name not in _NOT_COMPARED and value != {}}
-    if isinstance(kept.get("Responses"), dict):
-        kept["Responses"] = {name: sorted(items, key=repr) for name, items in kept["Responses"].items()}
-    if any("routing_partition" in item for item in kept.get("Items", ())):
-        kept["Items"].sort(key=repr)
-    return kept
-
-
 @contextmanager
-def on_both(counter: Counter[str]) -> Iterator[Both]:
-    """Open both, and drop the tables that were made there."""
-    with mock_aws():
-        both = Both(counter)
+def on_both(counter: Counter[str]) -> Iterator[Send]:
+    """Open moto and the simulator's DynamoDB, and yield what sends a request to both.
+
+    It raises `DifferenceError` where they do not respond alike.
+    """
+    with open_engine("moto", is_client=True) as moto, open_engine(WORLD, is_client=True) as world:
+
+        def send(operation: str, request: Request) -> None:
+            counter[operation] += 1
+            call = Call(xform_name(operation), request)
+            expected, found = (_comparable(perform(client, call)) for client in (moto, world))
+            if "LastEvaluatedKey" not in expected:
+                # A page that stops at its limit cannot know whether anything follows; moto does.
+                found.pop("LastEvaluatedKey", None)
+            require_equal(call, expected, found)
+
         try:
-            yield both
+            yield send
         finally:
-            both.drop()
+            for name in moto.list_tables()["TableNames"]:  # others in this process would find them
+                moto.delete_table(TableName=name)
 
 
-def send_all(both: Both, requests: Iterable[tuple[str, Request]]) -> None:
+def _comparable(outcome: Outcome) -> dict[str, Any]:
+    """Lay out what came of a request: an index and a batch return items in any order, each describes tables its way."""
+    shown = {"error": outcome.error, **(outcome.response or {})}
+    shown = {name: value for name, value in shown.items() if not name.startswith("Table")}
+    if isinstance(shown.get("Responses"), dict):
+        shown["Responses"] = {name: sorted(items, key=repr) for name, items in shown["Responses"].items()}
+    if any("routing_partition" in item for item in shown.get("Items", ())):
+        shown["Items"] = sorted(shown["Items"], key=repr)
+    return shown
+
+
+def send_all(send: Send, requests: Iterable[tuple[str, Request]]) -> None:
     """Send requests to both, or raise `DifferenceError`."""
     for operation, request in requests:
-        both.call(operation, request)
+        send(operation, request)
 
 
 def compare_own(counter: Counter[str], seed: int, most: int = MOST_REQUESTS) -> None:
-    """Record what the product sends in each play, send it to both, and walk over what routing items are there then.
+    """Record what the product sends in each play, send it to both, and look at all routing items that are there then.
 
     Raises:
         DifferenceError: a response differs.
     """
+    of_index = {"TableName": TABLE_NAME, "IndexName": ROUTING_INDEX, "KeyConditionExpression": "routing_partition = :p"}
+    looks = [
+        ("Query", {**of_index, "ExpressionAttributeValues": {":p": {"S": f"{number:02d}"}}})
+        for number in range(ROUTING_PARTITIONS)
+    ]
     for play in PLAYS:
-        with on_both(counter) as both:
-            send_all(both, record(play, seed, most))
-            if play is not table_faults.run:
-                place = describe_table(TABLE_NAME).journal
-                DynamoDBRoutingItems(ThreadedCalls(both.call), place).page(None, MOST_REQUESTS)
+        with on_both(counter) as send:
+            send_all(send, [*record(play, seed, most), *(looks if play is not table_faults.run else ())])

@@ -472,6 +472,7 @@ def described(name: str, **keys: str) -> Response:
         "TableName": name,
         "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"} for key in keys],
         "KeySchema": [{"AttributeName": key, "KeyType": kind} for key, kind in keys.items()],
+        "BillingMode": "PAY_PER_REQUEST",
     }
 
 

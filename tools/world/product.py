@@ -52,11 +52,15 @@ from tools.world.redis import RedisServer, SimulatedConnection
 from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
 
 TABLE = describe_table(TABLE_NAME)
-MESSAGES = described(TABLE_NAME, pk="HASH", sk="RANGE") | {
-    "GlobalSecondaryIndexes": [
-        {"IndexName": ROUTING_INDEX, "KeySchema": [{"AttributeName": "routing_partition", "KeyType": "HASH"}]}
-    ]
-}
+MESSAGES = described(TABLE_NAME, pk="HASH", sk="RANGE")
+MESSAGES["AttributeDefinitions"].append({"AttributeName": "routing_partition", "AttributeType": "S"})
+MESSAGES["GlobalSecondaryIndexes"] = [
+    {
+        "IndexName": ROUTING_INDEX,
+        "KeySchema": [{"AttributeName": "routing_partition", "KeyType": "HASH"}],
+        "Projection": {"ProjectionType": "ALL"},
+    }
+]
 """The table of messages, as `CreateTable` describes it."""
 WRONG_MS = 300_000
 _, PATIENT_MS = PATIENT_TIMEOUTS_MS

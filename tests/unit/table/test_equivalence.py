@@ -69,8 +69,8 @@ def test_a_double_that_differs_in_them_is_found(monkeypatch):
     """One that takes no notice of a condition."""
     requests = record(PLAYS[0], seed=5, most=800)
     monkeypatch.setattr("tools.world.dynamodb.parse_condition", lambda *_: lambda *_: True)
-    with on_both(Counter()) as both, pytest.raises(DifferenceError, match="attribute_not_exists"):
-        send_all(both, requests)
+    with on_both(Counter()) as send, pytest.raises(DifferenceError, match="attribute_not_exists"):
+        send_all(send, requests)
 
 
 STORED = [{"PK": {"S": "room"}, "SK": {"S": f"{n}"}, "n": {"N": f"{n}"}} for n in (1, 2, 3)]
@@ -96,10 +96,9 @@ def test_the_edges_of_expressions_mean_the_same():
         values = {name: value for name, value in VALUES.items() if name in expression}
         request = {"TableName": "t", parameter: expression, "ExpressionAttributeValues": values, **more}
         requests.append((operation, request))
-    with on_both(Counter()) as both:
-        send_all(
-            both, [("CreateTable", described("t", PK="HASH", SK="RANGE")), *requests, ("Scan", {"TableName": "t"})]
-        )
+    creation = ("CreateTable", described("t", PK="HASH", SK="RANGE"))
+    with on_both(Counter()) as send:
+        send_all(send, [creation, *requests, ("Scan", {"TableName": "t"})])
 
 
 ITEM = {"PK": "room-1", "SK": "1", "device": "dev-1"}
