@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -19,7 +19,7 @@ from moto import mock_aws
 from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination
 from tools.local.processes import LocalRunError, free_port, serving
 from tools.world.boto3_calls import take_calls
-from tools.world.dynamodb import DynamoDB
+from tools.world.dynamodb import DynamoDB, Indexes, define_table
 
 WORLD = "world"
 """The simulator's own DynamoDB: a `ShardedTable` on it is compared with boto3's `Table` on moto."""
@@ -82,29 +82,14 @@ def create_table(resource: Any, combination: Combination, *, is_ours: bool = Fal
     shards if ours is to be; `by-kind` a global one with four keys, the table's partition key among the hashed ones.
     """
     colour = "colour_shard" if is_ours and combination.has_sharded_index else "colour"
-    types = {PARTITION: "S", SORT: combination.sort_type, "rank": "N", "colour": "S", colour: "S"}
-    types |= {"bucket": "S"} if combination.has_buckets else {}
-    table = resource.create_table(
-        TableName=f"equivalence-{next(_numbers)}",
-        KeySchema=_keys([PARTITION], [SORT]),
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": kind} for name, kind in types.items()],
-        LocalSecondaryIndexes=[_index("by-rank", [PARTITION], ["rank"])],
-        GlobalSecondaryIndexes=[
-            _index("by-colour", [colour], [SORT]),
-            _index("by-kind", ["colour", PARTITION], ["rank", SORT]),
-            _index("by-sort-key", [SORT], [PARTITION]),
-            *([_index(INDEX, ["bucket"], [SORT])] if combination.has_buckets else []),
-        ],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    indexes: Indexes = {
+        "by-colour": (colour, SORT),
+        "by-kind": (("colour", PARTITION), ("rank", SORT)),
+        "by-sort-key": (SORT, PARTITION),
+        **({INDEX: ("bucket", SORT)} if combination.has_buckets else {}),
+    }
+    types = {SORT: combination.sort_type, "rank": "N"}
+    keys = define_table(PARTITION, SORT, indexes=indexes, local={"by-rank": (PARTITION, "rank")}, types=types)
+    table = resource.create_table(TableName=f"equivalence-{next(_numbers)}", **keys)
     table.wait_until_exists()
     return table
-
-
-def _keys(hashed: Sequence[str], sorted_by: Sequence[str]) -> list[Any]:
-    roles = [*((name, "HASH") for name in hashed), *((name, "RANGE") for name in sorted_by)]
-    return [{"AttributeName": name, "KeyType": role} for name, role in roles]
-
-
-def _index(name: str, hashed: Sequence[str], sorted_by: Sequence[str]) -> Any:
-    return {"IndexName": name, "KeySchema": _keys(hashed, sorted_by), "Projection": {"ProjectionType": "ALL"}}

@@ -45,7 +45,7 @@ from tools.figures import Outcome, at_least
 from tools.history import Offered, Seen, find_breaches
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars
 from tools.world.clock import Process, SimulatedExecutor
-from tools.world.dynamodb import described
+from tools.world.dynamodb import define_table
 from tools.world.faults import FaultDriver
 from tools.world.functions import FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.network import LONGEST_LATENESS_SECONDS
@@ -165,10 +165,10 @@ class _Run(World):
 
     def _create_tables(self) -> JournalPlace:
         create = self.store.dynamodb.call
-        create("CreateTable", described(TABLE_NAME, PK="HASH", SK="RANGE"))
+        create("CreateTable", {"TableName": TABLE_NAME, **define_table("PK", "SK")})
         if self.seed % 2:
             return JournalPlace(TABLE_NAME, "PK", "SK", "~route")
-        create("CreateTable", described("routes", collection="HASH"))
+        create("CreateTable", {"TableName": "routes", **define_table("collection")})
         return JournalPlace("routes", "collection", sort_key="")
 
     def outcome(self, seconds: float) -> Outcome:

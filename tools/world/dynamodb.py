@@ -31,6 +31,12 @@ Request = Mapping[str, Any]
 Place = tuple[Any, Any]
 """Where an item lies in its table: what its partition key and its sort key are compared by."""
 
+Keys = str | tuple[str, ...]
+"""The names of partition keys, or of sort keys."""
+Indexes = Mapping[str, Sequence[Keys]]
+"""The keys of indexes by their names."""
+
+ROLES = ("HASH", "RANGE")
 PAGE_BYTES = 1_000_000
 KEYS_PER_BATCH, ITEMS_PER_BATCH = 100, 25
 TRANSACTION_FACTOR = 2
@@ -466,14 +472,29 @@ def _within(order: Sequence[Any], term: Term | None, values: Item) -> Sequence[A
     return order[parts.get(term.operator, slice(first, last))]
 
 
-def described(name: str, **keys: str) -> Response:
-    """Describe a table as `CreateTable` does; `keys`: the kind of each, HASH or RANGE. All are texts."""
-    return {
-        "TableName": name,
-        "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"} for key in keys],
-        "KeySchema": [{"AttributeName": key, "KeyType": kind} for key, kind in keys.items()],
-        "BillingMode": "PAY_PER_REQUEST",
-    }
+def define_table(
+    *keys: Keys, indexes: Indexes | None = None, local: Indexes | None = None, types: Mapping[str, str] | None = None
+) -> Response:
+    """Define a table for `CreateTable`: its keys, the partition key first, and those of its indexes, global and local.
+
+    A tuple stands for several keys of one kind. Keys are texts unless `types` says otherwise.
+    """
+    defined: Response = {"KeySchema": _schema_of(keys), "BillingMode": "PAY_PER_REQUEST"}
+    schemas = [defined["KeySchema"]]
+    for parameter, given in (("GlobalSecondaryIndexes", indexes), ("LocalSecondaryIndexes", local)):
+        projected = {"Projection": {"ProjectionType": "ALL"}}
+        listed = [{"IndexName": name, "KeySchema": _schema_of(own), **projected} for name, own in (given or {}).items()]
+        defined |= {parameter: listed} if listed else {}
+        schemas += [index["KeySchema"] for index in listed]
+    names = dict.fromkeys(key["AttributeName"] for schema in schemas for key in schema)
+    of_type = types or {}
+    defined["AttributeDefinitions"] = [{"AttributeName": n, "AttributeType": of_type.get(n, "S")} for n in names]
+    return defined
+
+
+def _schema_of(keys: Sequence[Keys]) -> list[dict[str, str]]:
+    roles = [([each] if isinstance(each, str) else each, role) for each, role in zip(keys, ROLES, strict=False)]
+    return [{"AttributeName": name, "KeyType": role} for names, role in roles for name in names]
 
 
 def throttled(reason: str) -> DynamoDBError:

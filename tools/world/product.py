@@ -43,7 +43,7 @@ from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
 from hotpartition_messages.reading import MessageReader
 from tools.limits import Resource
 from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
-from tools.world.dynamodb import described
+from tools.world.dynamodb import define_table
 from tools.world.functions import Function, FunctionConfig
 from tools.world.meter import Meter
 from tools.world.network import READER, Network
@@ -52,15 +52,7 @@ from tools.world.redis import RedisServer, SimulatedConnection
 from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
 
 TABLE = describe_table(TABLE_NAME)
-MESSAGES = described(TABLE_NAME, pk="HASH", sk="RANGE")
-MESSAGES["AttributeDefinitions"].append({"AttributeName": "routing_partition", "AttributeType": "S"})
-MESSAGES["GlobalSecondaryIndexes"] = [
-    {
-        "IndexName": ROUTING_INDEX,
-        "KeySchema": [{"AttributeName": "routing_partition", "KeyType": "HASH"}],
-        "Projection": {"ProjectionType": "ALL"},
-    }
-]
+MESSAGES = {"TableName": TABLE_NAME, **define_table("pk", "sk", indexes={ROUTING_INDEX: ["routing_partition"]})}
 """The table of messages, as `CreateTable` describes it."""
 WRONG_MS = 300_000
 _, PATIENT_MS = PATIENT_TIMEOUTS_MS

@@ -16,7 +16,7 @@ from tools.equivalence.engines import WORLD, create_table, open_engine
 from tools.equivalence.machine import run_machine
 from tools.equivalence.own import PLAYS, compare_own, on_both, record, send_all
 from tools.figures import Outcome
-from tools.world.dynamodb import described
+from tools.world.dynamodb import define_table
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def test_the_edges_of_expressions_mean_the_same():
         values = {name: value for name, value in VALUES.items() if name in expression}
         request = {"TableName": "t", parameter: expression, "ExpressionAttributeValues": values, **more}
         requests.append((operation, request))
-    creation = ("CreateTable", described("t", PK="HASH", SK="RANGE"))
+    creation = ("CreateTable", {"TableName": "t", **define_table("PK", "SK")})
     with on_both(Counter()) as send:
         send_all(send, [creation, *requests, ("Scan", {"TableName": "t"})])
 
