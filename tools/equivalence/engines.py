@@ -46,11 +46,8 @@ def engines_at_hand() -> tuple[str, ...]:
 
 
 @contextmanager
-def open_engine(name: str, *, over_http: bool = False, is_client: bool = False) -> Iterator[Any]:
-    """Start an engine, and yield boto3's resource for it, or its client.
-
-    `over_http`: it must be one that libcurl reaches.
-    """
+def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
+    """Start an engine, and yield a boto3 resource for it; `over_http`: it must be one that libcurl reaches."""
     port = free_port()
     with ExitStack() as stack:
         options = {**_CREDENTIALS, "config": _CONFIG}
@@ -66,10 +63,10 @@ def open_engine(name: str, *, over_http: bool = False, is_client: bool = False) 
             options["endpoint_url"] = stack.enter_context(
                 serving(f"{jar} as DynamoDB Local", command, port, jar.parent)
             )
-        opened: Any = (boto3.client if is_client else boto3.resource)("dynamodb", **options)
+        resource = boto3.resource("dynamodb", **options)
         if name == WORLD:
-            stack.callback(take_calls(opened if is_client else opened.meta.client, DynamoDB().call))
-        yield opened
+            stack.callback(take_calls(resource.meta.client, DynamoDB().call))
+        yield resource
 
 
 _numbers = count(1)

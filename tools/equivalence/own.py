@@ -1,7 +1,7 @@
 """The product's own requests: each has the same response from the simulator's DynamoDB as from moto.
 
 They are those that the product sends in the simulator while everything fails there: messages, routes and closes, load
-items, counters, and a `ShardedTable`. The requests are recorded, and sent to both by boto3's client.
+items, counters, and a `ShardedTable`. The requests are recorded, and sent to both.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from copy import deepcopy
 from typing import Any
 from unittest.mock import patch
 
-from botocore import xform_name
+from moto import mock_aws
 
 from hotpartition.dynamodb.stored_route import ROUTING_PARTITIONS
 from hotpartition_messages.keys import ROUTING_INDEX
-from tools.equivalence.calls import Call
-from tools.equivalence.compare import Outcome, perform, require_equal
-from tools.equivalence.engines import WORLD, open_engine
+from tools.equivalence.compare import plain, require_equal
+from tools.local.dynamodb import call_moto
+from tools.local.faults import ServiceError
 from tools.scenarios import counter_faults, message_faults, table_faults
-from tools.world.dynamodb import DynamoDB
+from tools.world.dynamodb import DynamoDB, DynamoDBError
 from tools.world.scenario import TABLE_NAME
 
 Request = Mapping[str, Any]
@@ -33,6 +33,7 @@ PLAYS: tuple[Callable[[int], object], ...] = (
     counter_faults.run_tokens,
     table_faults.run,
 )
+_NOT_COMPARED = frozenset({"ConsumedCapacity", "ConsumedCapacityUnits", "Table", "TableDescription"})
 MOST_REQUESTS = 4_000
 """Of each play."""
 
@@ -63,33 +64,41 @@ def on_both(counter: Counter[str]) -> Iterator[Send]:
 
     It raises `DifferenceError` where they do not respond alike.
     """
-    with open_engine("moto", is_client=True) as moto, open_engine(WORLD, is_client=True) as world:
+    double = DynamoDB()
+    with mock_aws():
 
         def send(operation: str, request: Request) -> None:
             counter[operation] += 1
-            call = Call(xform_name(operation), request)
-            expected, found = (_comparable(perform(client, call)) for client in (moto, world))
+            expected, found = (_outcome(call, operation, request) for call in (call_moto, double.call))
             if "LastEvaluatedKey" not in expected:
                 # A page that stops at its limit cannot know whether anything follows; moto does.
                 found.pop("LastEvaluatedKey", None)
-            require_equal(call, expected, found)
+            require_equal((operation, request), expected, found)
 
         try:
             yield send
         finally:
-            for name in moto.list_tables()["TableNames"]:  # others in this process would find them
-                moto.delete_table(TableName=name)
+            for name in call_moto("ListTables", {})["TableNames"]:  # others in this process would find them
+                call_moto("DeleteTable", {"TableName": name})
 
 
-def _comparable(outcome: Outcome) -> dict[str, Any]:
-    """Lay out what came of a request: an index and a batch return items in any order, each describes tables its way."""
-    shown = {"error": outcome.error, **(outcome.response or {})}
-    shown = {name: value for name, value in shown.items() if not name.startswith("Table")}
-    if isinstance(shown.get("Responses"), dict):
-        shown["Responses"] = {name: sorted(items, key=repr) for name, items in shown["Responses"].items()}
-    if any("routing_partition" in item for item in shown.get("Items", ())):
-        shown["Items"] = sorted(shown["Items"], key=repr)
-    return shown
+def _outcome(call: Callable[..., Request], operation: str, request: Request) -> dict[str, Any]:
+    """Send a request, and lay out what comes of it: of an error its code, and the item that it shows.
+
+    Units and times may differ, and so may the order of an index and of a batch.
+    """
+    try:
+        shown = call(operation, deepcopy(dict(request)))
+    except ServiceError as error:
+        shown = {"error": error.code, "Item": error.body.get("Item")}
+    except DynamoDBError as error:
+        shown = {"error": error.code, "Item": error.facts.get("Item")}
+    kept = {name: plain(value) for name, value in shown.items() if name not in _NOT_COMPARED and value != {}}
+    if isinstance(kept.get("Responses"), dict):
+        kept["Responses"] = {name: sorted(items, key=repr) for name, items in kept["Responses"].items()}
+    if any("routing_partition" in item for item in kept.get("Items", ())):
+        kept["Items"].sort(key=repr)
+    return kept
 
 
 def send_all(send: Send, requests: Iterable[tuple[str, Request]]) -> None:
