@@ -145,6 +145,7 @@ READS = [
 CHANGES = [
     # Once an edit was acknowledged, neither the first content nor an edit before it is read.
     ([ONE, TWO, saw("d1", 1.5), saw("one", 3.5), saw("two", 6.0)], ""),
+    ([ONE, saw("one", 3.5)], ""),
     ([ONE, TWO, saw("d1", 3.5)], "undone"),
     ([ONE, TWO, saw("one", 6.0)], "undone"),
     # While it is under way either is right; of two that overlap, whichever was answered first.

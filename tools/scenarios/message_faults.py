@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from hotpartition.core.closes import TIMES
 from tools.figures import Outcome, at_least
 from tools.history import FAULTS
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars, total
@@ -101,7 +100,6 @@ STATUSES = replace(
     name="statuses",
     faults=None,
     settings=SMALL_SHARDS,
-    times=TIMES,
     seconds=12.0,
     readers=replace(HUNT.readers, per_second=2.0),
     changes=Changes(repeated_share=0.6, again_seconds=4.0),

@@ -17,6 +17,7 @@ from typing import Any, Self
 from hotpartition.control.consumer import Consumer
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import TIMES
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
@@ -49,7 +50,7 @@ from tools.world.meter import Meter
 from tools.world.network import READER, Network
 from tools.world.record import Record
 from tools.world.redis import RedisServer, SimulatedConnection
-from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
+from tools.world.scenario import SHORT_TIMES, TABLE_NAME, FaultPlan, Scenario
 
 TABLE = describe_table(TABLE_NAME)
 MESSAGES = {"TableName": TABLE_NAME, **define_table("pk", "sk", indexes={ROUTING_INDEX: ["routing_partition"]})}
@@ -76,6 +77,8 @@ class World:
         scenario = self.scenario = scenario.named_for(seed)
         self.seed = seed
         self.settings = {name: scenario.settings_of(name) for name in ("write", "read", "consumer")}
+        self.times = SHORT_TIMES if scenario.faults else TIMES
+        """Those of closes, for writers."""
         self.parts = Parts()
         self.end = scenario.seconds + scenario.drain_seconds
         self.meter = Meter(engine, hot=scenario.hot_conversation, seconds=self.end, pages_end=scenario.seconds)
@@ -184,7 +187,7 @@ def build_writing(place: Environment) -> ProductEngine:
     world, settings = place.world, place.world.settings["write"]
     ends = build_ends(place, settings, DynamoDBJournal(place.calls, TABLE.journal))
     misled = world.mislead(ends, world.random(f"wrong clock {place.index}"))
-    engine = build_engine(misled, settings, form=KEY_FORM, times=world.scenario.times, parts=world.parts)
+    engine = build_engine(misled, settings, form=KEY_FORM, times=world.times, parts=world.parts)
     return replace(engine, clock=ends.clock)
 
 
@@ -201,7 +204,7 @@ def build_in_band_writing(place: Environment) -> ProductEngine:
     is_scaled = settings.hot_at_once_wcu < Settings.defaults("in-band write").hot_at_once_wcu
     ends = open_in_band(place.calls, TABLE.journal, world.meter, world.clock(place.random))
     parts = replace(world.parts, counting=SensitiveCounting) if is_scaled else world.parts
-    return build_engine(ends, settings, form=KEY_FORM, times=world.scenario.times, parts=parts)
+    return build_engine(ends, settings, form=KEY_FORM, times=world.times, parts=parts)
 
 
 def build_in_band_reading(place: Environment) -> ProductEngine:

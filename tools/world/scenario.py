@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hotpartition.core.closes import TIMES, CloseTimes
+from hotpartition.core.closes import CloseTimes
 from hotpartition_messages.settings import MessageSettings
 from tools.limits import Partitions
 from tools.world.functions import FunctionConfig
@@ -148,8 +148,6 @@ class Scenario:
     changes: Changes = field(default_factory=Changes)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the product by name, where they are not its defaults: each function takes those that it has."""
-    times: CloseTimes = TIMES
-    """For writers."""
     period_seconds: float = 60.0
     """How often the consumer is started; at first, it runs already."""
     jitter_seconds: float = 59.0
@@ -197,7 +195,6 @@ FAULTY = Scenario(
     reading=FunctionConfig(concurrency=60, warm=8, death=0.004),
     clients=Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),
     settings={**SMALL_SHARDS, **SHORT_LEASES},
-    times=SHORT_TIMES,
     period_seconds=7.0,
     jitter_seconds=6.5,
     faults=FaultPlan(),
