@@ -18,8 +18,12 @@ from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.cluster import RedisConnection
+from hotpartition.redis.pages import RedisPageStore
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
 from hotpartition.runtime.connect import open_boto3, open_curl
 from hotpartition_messages import Message
+from support.fakes import FakeTelemetry, InlineBackground
 from support.servers import PATIENCE_SECONDS, UNWATCHED, DynamoDBServer, Server, running
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
 from tools.local.redis import RedisServer, running_redis
@@ -35,6 +39,37 @@ class DynamoDB(NamedTuple):
     store: DynamoDBItemStore
     journal: DynamoDBJournal
     server: DynamoDBServer
+
+
+class Adapters(NamedTuple):
+    """All that use Redis."""
+
+    registry: RedisRegistry
+    source: RedisReportSource
+    pages: RedisPageStore
+    sink: RedisReportSink
+    telemetry: FakeTelemetry
+    """What they report of foreign data."""
+
+    @classmethod
+    def on(
+        cls,
+        connection: RedisConnection,
+        table_name: str = "t",
+        *,
+        timer: Callable[[], float] = time.monotonic,
+        **sending: Any,
+    ) -> Adapters:
+        """Put them on a connection; reports are sent at once, by the wall clock, unless `sending` differs."""
+        telemetry = FakeTelemetry()
+        usual = {"partitions": 1, "background": InlineBackground(), "now_ms": lambda: time.time_ns() // 1_000_000}
+        return cls(
+            RedisRegistry(connection, table_name, telemetry),
+            RedisReportSource(connection, table_name, telemetry),
+            RedisPageStore(connection, table_name, telemetry, timer),
+            RedisReportSink(connection, table_name, **usual | sending),
+            telemetry,
+        )
 
 
 @pytest.fixture

@@ -31,9 +31,10 @@ from hotpartition.redis.cluster import consumer_key, lease_key, page_key, read_h
 from hotpartition.redis.logins import PasswordFile
 from hotpartition.redis.report_streams import FIELD, MAX_WAITING, STREAM_AGE_MS
 from support.builders import route_of
-from support.redis_process import Adapters
 from support.servers import closed_port
 from tools.local.redis import running_redis
+
+from .conftest import Adapters
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)

@@ -26,9 +26,10 @@ from hotpartition.redis.cluster import ACCESS, _tls, _trust
 from hotpartition.redis.logins import PasswordFile
 from hotpartition.redis.registry import RedisRegistry
 from support.builders import route_of
-from support.redis_process import Adapters
 from support.servers import closed_port, full_port, scripted_port, silent_port
 from tools.local.redis import running_redis
+
+from .conftest import Adapters
 
 FOUR = Generation(since_ms=5, shard_count=4)
 USER = "functions"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import urllib3
@@ -79,15 +78,8 @@ class Unasked:
 
 
 def load_function(folder: Path) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    """Import a function's `handler.py` under a name of its own, and return its handler."""
-    name = f"{folder.name}_handler"
-    specification = importlib.util.spec_from_file_location(name, folder / "handler.py")
-    if specification is None or specification.loader is None:
-        raise FileNotFoundError(folder / "handler.py")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module  # pydantic looks its models' annotations up there
-    specification.loader.exec_module(module)
-    handler: Callable[[dict[str, Any], Any], dict[str, Any]] = module.handler
+    """Run a function's `handler.py`, and return its handler."""
+    handler: Callable[[dict[str, Any], Any], dict[str, Any]] = run_path(str(folder / "handler.py"))["handler"]
     return handler
 
 
