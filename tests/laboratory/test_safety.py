@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache, partial
+from math import inf
 
 import pytest
 
@@ -27,7 +28,7 @@ from tools.scenarios.table_faults import run as run_table
 from tools.world.run import simulate
 from tools.world.scenario import HOT, Changes, Readers
 from tools.world.strategies import ours
-from tools.world.workload import ConversationFlow, Step
+from tools.world.workload import stepping
 
 pytestmark = pytest.mark.slow
 
@@ -41,14 +42,7 @@ POLLED = replace(
     HUNT,
     faults=None,
     changes=Changes(),
-    flows=(
-        ConversationFlow(
-            conversation_id=HOT,
-            shape=Step(before=2.0, after=30.0, onset=1.0),
-            body_bytes=(20, 600),
-            age_seconds=(0.0, 4.5),
-        ),
-    ),
+    flows=(stepping(HOT, loads=(2.0, 30.0), between=(1.0, inf), body_bytes=(20, 600), age_seconds=(0.0, 4.5)),),
     readers=Readers(poll_limits=(1, 50)),
 )
 """A conversation that is hot at once, written late and polled with small and usual pages; nothing fails."""

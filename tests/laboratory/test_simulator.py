@@ -4,6 +4,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tools.scenarios.seeds import Part, Study, Verdict, gather, write_study
 from tools.world.run import simulate
 from tools.world.scenario import HOT, Readers
 from tools.world.strategies import ALARM_SECONDS, ours
-from tools.world.workload import ConversationFlow, Step
+from tools.world.workload import stepping
 
 pytestmark = pytest.mark.slow
 
@@ -26,11 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SHORT_STEP = replace(
     step.SMALL_STEP,
-    flows=(
-        ConversationFlow(
-            conversation_id=HOT, shape=Step(before=100.0, after=2_400.0, onset=2.0), body_bytes=(39_000, 40_000)
-        ),
-    ),
+    flows=(stepping(HOT, loads=(100.0, 2_400.0), between=(2.0, inf), body_bytes=(39_000, 40_000)),),
     seconds=10.0,
     onset=2.0,
     other_wcu=0.0,

@@ -15,29 +15,23 @@ from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, clo
 from tools.world.run import simulate
 from tools.world.scenario import FAULTY, HOT, SMALL_SHARDS, Changes, FaultPlan, Readers
 from tools.world.strategies import in_band, ours
-from tools.world.workload import ConversationFlow, Step, ZipfFlow, constant
+from tools.world.workload import ZipfFlow, constant, stepping
 
 SEEDS, STATUS_SEEDS = 300, 20
 LEAST_OPERATIONS = 1_000_000
+BODY = (20, 600)
 FLOWS = (
-    ConversationFlow(
-        conversation_id=HOT,
-        shape=Step(before=4.0, after=50.0, onset=4.0, end=20.0),
-        body_bytes=(20, 600),
-    ),
-    ConversationFlow(
-        conversation_id="second-room-{seed}",
-        shape=Step(before=3.0, after=40.0, onset=9.0, end=17.0),
-        body_bytes=(20, 1800),
-    ),
-    ConversationFlow(
-        conversation_id="third-room-{seed}",
-        shape=Step(before=0.0, after=30.0, onset=13.0, end=21.0),
+    stepping(HOT, loads=(4.0, 50.0), between=(4.0, 20.0), body_bytes=BODY),
+    stepping("second-room-{seed}", loads=(3.0, 40.0), between=(9.0, 17.0), body_bytes=(20, 1800)),
+    stepping(
+        "third-room-{seed}",
+        loads=(0.0, 30.0),
+        between=(13.0, 21.0),
+        body_bytes=BODY,
         age_seconds=(100.0, 160.0),
         backwards_seconds=5.0,
-        body_bytes=(20, 600),
     ),
-    ZipfFlow(conversations=6, shape=constant(12.0), body_bytes=(20, 600)),
+    ZipfFlow(conversations=6, shape=constant(12.0), body_bytes=BODY),
 )
 SCENARIO = replace(
     FAULTY,
@@ -58,13 +52,14 @@ SCENARIO = replace(
     changes=Changes(per_second=10.0, repeated_share=0.15, expiring_share=0.05),
 )
 HUNTED = (
-    ConversationFlow(conversation_id=HOT, shape=Step(before=2.0, after=40.0, onset=1.0, end=8.0), body_bytes=(20, 600)),
-    ConversationFlow(
-        conversation_id="old-room-{seed}",
-        shape=Step(before=1.0, after=35.0, onset=2.0, end=7.0),
+    stepping(HOT, loads=(2.0, 40.0), between=(1.0, 8.0), body_bytes=BODY),
+    stepping(
+        "old-room-{seed}",
+        loads=(1.0, 35.0),
+        between=(2.0, 7.0),
+        body_bytes=BODY,
         age_seconds=(20.0, 40.0),
         backwards_seconds=3.0,
-        body_bytes=(20, 600),
     ),
 )
 HUNT = replace(

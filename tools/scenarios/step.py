@@ -20,7 +20,7 @@ from tools.world.functions import FunctionConfig
 from tools.world.run import simulate
 from tools.world.scenario import HOT, Clients, Readers, Scenario
 from tools.world.strategies import none, ours
-from tools.world.workload import ConversationFlow, Step, ZipfFlow, constant
+from tools.world.workload import ConversationFlow, Step, ZipfFlow, constant, stepping
 
 ONSET = 5.0
 SEEDS, UNMITIGATED_SEEDS, VARIANT_SEEDS = 100, 2, 4
@@ -67,9 +67,7 @@ def step(
 SMALL_STEP = replace(
     step(),
     flows=(
-        ConversationFlow(
-            conversation_id=HOT, shape=Step(before=200.0, after=4000.0, onset=4.0, end=14.0), body_bytes=LARGE_BODY
-        ),
+        stepping(HOT, loads=(200.0, 4000.0), between=(4.0, 14.0), body_bytes=LARGE_BODY),
         ZipfFlow(conversations=40, shape=constant(30.0), exponent=0.5, body_bytes=SMALL_BODY, prefix="quiet-room"),
     ),
     name="compare",

@@ -13,7 +13,7 @@ from heapq import merge
 from itertools import accumulate
 from math import ceil
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ITEM_OVERHEAD_BYTES = 150
 """About what an item holds beside its body."""
@@ -94,6 +94,15 @@ class ZipfFlow:
             place = bisect_left(shares, random.random() * shares[-1])
             sender = f"user-{random.randrange(500)}"
             yield Arrival(at, f"{self.prefix}-{place}", sender, random.randint(low, high), 0.0)
+
+
+def stepping(
+    conversation_id: str, *, loads: tuple[float, float], between: tuple[float, float], **others: Any
+) -> ConversationFlow:
+    """Build a conversation with the second load `between` two instants, else the first; `others` as it takes them."""
+    (before, after), (onset, end) = loads, between
+    shape = Step(before=before, after=after, onset=onset, end=end)
+    return ConversationFlow(conversation_id=conversation_id, shape=shape, **others)
 
 
 Flow = ConversationFlow | ZipfFlow
