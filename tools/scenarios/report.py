@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from html import escape
+from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, StrictUndefined
 
 from tools.figures import Bar, Outcome, distribution
 from tools.scenarios import cooling, read_rush
@@ -44,11 +46,7 @@ ASSUMPTIONS = (
     "The person whom an alarm calls has spread the conversation five minutes after the onset.",
     "Redis is up all the time, and the consumer runs when the rush begins.",
 )
-STYLE = (
-    "<style>body{font:16px/1.5 sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ccc}"
-    "th:first-child{text-align:left}</style>"
-)
+TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
 def run(seed: int, name: str) -> Outcome:
@@ -91,42 +89,26 @@ def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
         "comparison": {"description": SMALL_STEP_ABOUT, "summaries": summaries},
         "bound_ms": read_rush.bound_ms(),
     }
-    page = build_page(SMALL_STEP_ABOUT, summaries, bars)
+    page = build_page(summaries, bars)
     return Verdict(fields=fields, bars=bars, pages={"report.html": page})
 
 
-def build_page(description: str, summaries: Sequence[Mapping[str, Any]], bars: Sequence[Bar]) -> str:
-    """Build a page without scripts."""
-    head = ("", *(STRATEGIES[each["strategy"]][0] for each in summaries))
-    rows = [(text, *(_cell(each[name]) for each in summaries)) for text, name in ROWS.items()]
-    held = [(bar.name, f"{bar.measured}", f"{bar.limit:g} {bar.unit}", "yes" if bar.holds else "no") for bar in bars]
-    parts = (
-        "<!doctype html><html lang='en'><meta charset='utf-8'><title>Simulation</title>" + STYLE,
-        f"<h1>One rush, met in several ways</h1><p>{escape(description)}</p>",
-        _table(head, rows),
-        "<h2>Readers, and a rush that is over</h2>",
-        _table(("", "measured", "bar", "holds"), held),
-        "<h2>Assumed</h2>",
-        *(f"<p>{escape(text)}</p>" for text in ASSUMPTIONS),
-        "</html>\n",
-    )
-    return "".join(parts)
+def build_page(summaries: Sequence[Mapping[str, Any]], bars: Sequence[Bar]) -> str:
+    """Build a page of tables, without scripts."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters["spread"] = write_spread
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    words = {"description": SMALL_STEP_ABOUT, "strategies": STRATEGIES, "rows": ROWS, "assumptions": ASSUMPTIONS}
+    return template.render(**words, summaries=summaries, bars=bars)
 
 
-def _cell(spread: Outcome) -> str:
+def write_spread(spread: Outcome) -> str:
     """Write the median and, in brackets, the lowest and highest value where they differ."""
     if spread.p50 is None:
         return "never"
     highest = "never" if spread.missing else f"{spread.highest:g}"
     same = spread.lowest == spread.highest and not spread.missing
     return f"{spread.p50:g}" + ("" if same else f" ({spread.lowest:g} to {highest})")
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["<tr>" + "".join(f"<th>{escape(name)}</th>" for name in head) + "</tr>"]
-    for name, *cells in rows:
-        lines.append(f"<tr><th>{escape(name)}</th>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
-    return f"<table>{''.join(lines)}</table>"
 
 
 STUDY = Study(
