@@ -12,7 +12,6 @@ from typing import Any, Self
 from hotpartition.control.commands import respond
 from hotpartition.control.folding import CALL_BUDGET_MS
 from hotpartition.control.operations import Operations
-from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.errors import InvalidRequestError, RetryLaterError, SettingsError
 from hotpartition.core.keys import KeyForm
@@ -133,7 +132,6 @@ class TableCaller:
     """Serves commands instead of the operations function, for a table with `in_band()`."""
 
     operations: Operations
-    check: Reconciler
     journal: OwnTable
     open_items: Callable[[], OwnTable]
     looks_at_all: bool
@@ -162,7 +160,7 @@ class TableCaller:
             only_key = "its only key should be a partition key, a string"
             raise UsageError(f"{journal.name} is no table for routing items: {only_key}")
         threads = ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="read")
-        operations, check = open_in_band_operations(
+        operations = open_in_band_operations(
             ThreadedCalls(Boto3Call(journal.client), threads, parallel=PARALLEL_READS),
             journal.place,
             LoggedTelemetry(),
@@ -173,7 +171,6 @@ class TableCaller:
         )
         return cls(
             operations=operations,
-            check=check,
             journal=journal,
             open_items=partial(OwnTable.open, table, environ, sleep, rights=_RIGHTS, **credentials),
             looks_at_all=looks_at_all,
@@ -187,7 +184,7 @@ class TableCaller:
         return response
 
     def _respond(self, command: Mapping[str, object]) -> dict[str, Any]:
-        response = respond(command, self.operations, self.check, remaining_ms=math.inf)
+        response = respond(command, self.operations, remaining_ms=math.inf)
         if command["command"] == "verify" and "counts" in response and response["cursor"] is None:
             is_empty = "cursor" not in command and not any(response["counts"].values())
             if is_empty or self.looks_at_all:
@@ -204,7 +201,7 @@ class TableCaller:
         return {key: n for key, n in sorted(counts.items()) if n > self._named(key)}
 
     def _named(self, key: str) -> int:
-        item = self.operations.show_route(key).item
+        item = self.operations.reconciler.show(key).item
         return item.route.max_shard_count if item and item.route else 0
 
     def _list_keys(self) -> Iterator[str]:

@@ -14,9 +14,8 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from hotpartition.control.commands import respond
 from hotpartition.control.operations import Operations
-from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.build_control import open_jobs
+from hotpartition.runtime.build_control import open_operations
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 
 logger = Logger()
@@ -24,16 +23,15 @@ metrics = Metrics()
 
 
 @cache
-def _jobs() -> tuple[Operations, Reconciler]:
-    return open_jobs(os.environ, PowertoolsTelemetry(logger, metrics))
+def _operations() -> Operations:
+    return open_operations(os.environ, PowertoolsTelemetry(logger, metrics))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)
 def handler(event: object, context: Any) -> dict[str, Any]:
     """Carry one command out."""
     metrics.add_metric(name=MetricName.COMMANDS, unit=MetricUnit.Count, value=1)
-    operations, check = _jobs()
-    given = respond(event, operations, check, remaining_ms=context.get_remaining_time_in_millis())
+    given = respond(event, _operations(), remaining_ms=context.get_remaining_time_in_millis())
     error = given.get("error")
     if error:
         logger.info("command refused", extra={"error": error})

@@ -22,7 +22,6 @@ from hotpartition_messages.api import (
     remaining_ms,
     written_response,
 )
-from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.jobs import open_writer
 from hotpartition_messages.write_requests import parse_delete, parse_edit, parse_write
 from hotpartition_messages.writing import MessageWriter
@@ -30,10 +29,8 @@ from hotpartition_messages.writing import MessageWriter
 import_modules("write", os.environ)
 
 
-def build_routes(
-    writer: MessageWriter, changer: MessageChanger, telemetry: Telemetry, *, sender_claim: str = ""
-) -> dict[str, Serve]:
-    """Build the function's routes around the jobs that write; `sender_claim` names the sender's claim."""
+def build_routes(writer: MessageWriter, telemetry: Telemetry, *, sender_claim: str = "") -> dict[str, Serve]:
+    """Build the function's routes around the job that writes; `sender_claim` names the sender's claim."""
 
     def write_message(event: Event, context: Any) -> Response:
         new = parse_write(event, sender_claim=sender_claim)
@@ -43,13 +40,13 @@ def build_routes(
 
     def edit_message(event: Event, context: Any) -> Response:
         target, edit = parse_edit(event, sender_claim=sender_claim)
-        message = changer.edit(target, edit, remaining_ms=remaining_ms(context))
+        message = writer.edit(target, edit, remaining_ms=remaining_ms(context))
         telemetry.count(MetricName.MESSAGES_EDITED)
         return message_response(message)
 
     def delete_message(event: Event, context: Any) -> Response:
         target = parse_delete(event, sender_claim=sender_claim)
-        changer.delete(target, remaining_ms=remaining_ms(context))
+        writer.delete(target, remaining_ms=remaining_ms(context))
         telemetry.count(MetricName.MESSAGES_DELETED)
         return build_response(HTTPStatus.NO_CONTENT)
 
@@ -61,8 +58,8 @@ def build_routes(
 
 
 def _open_routes(telemetry: Telemetry) -> dict[str, Serve]:
-    jobs = open_writer(os.environ, telemetry)
-    return build_routes(jobs.messages, jobs.changer, telemetry, sender_claim=jobs.sender_claim)
+    writer, sender_claim = open_writer(os.environ, telemetry)
+    return build_routes(writer, telemetry, sender_claim=sender_claim)
 
 
 handler = build_handler(_open_routes)

@@ -65,7 +65,7 @@ def open_table(plain, deployment):
 
 def replace(consumer, running):
     """End a consumer as its successor does: within a second."""
-    consumer._source.announce(int(time.time() * 1000) + 1000)
+    consumer.ends.source.announce(int(time.time() * 1000) + 1000)
     running.join()
 
 

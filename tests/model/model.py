@@ -49,7 +49,7 @@ from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, ReadRoute
 from hotpartition.core.route import Generation, Route
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.load_counting import Uncounted
+from hotpartition.engine.load_counting import WriteCounting
 from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.engine.writer import Writer
 from hotpartition_messages import Message
@@ -309,7 +309,7 @@ class ProtocolModel:
 
         writer: Any = Writer(
             routes=self._open_routes(hint, SimpleNamespace(get=lambda *_, **__: JournalEntry(self.route(shown)))),
-            counting=Uncounted(),
+            counting=WriteCounting(),
             **self._shared,
         )
         key = build_key(CONVERSATION, message_id)

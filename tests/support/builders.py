@@ -21,7 +21,6 @@ from hotpartition.runtime.build import Ends, build_engine
 from hotpartition.runtime.build_control import build_operations
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages import Message, jobs
-from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
@@ -82,17 +81,11 @@ class World:
             **{**usual, **values},
         )
 
-    def write_jobs(self, **values: float) -> jobs.WriteJobs:
-        """Build the write function's jobs; `values` are as `settings_of` takes them."""
+    def writer(self, **values: float) -> MessageWriter:
+        """Build the write function's job; `values` are as `settings_of` takes them."""
         settings = settings_of("write", **{"sampling_distance_wcu": 1.0, **values})
         engine = build_engine(self.ends(repairs=None, journal=self.journal), settings, form=KEY_FORM)
         return jobs.build_writer(engine, self.table, settings, random_bits=self.random.getrandbits)
-
-    def writer(self, **values: float) -> MessageWriter:
-        return self.write_jobs(**values).messages
-
-    def changer(self, **values: float) -> MessageChanger:
-        return self.write_jobs(**values).changer
 
     def reader(
         self, *, environment: str | None = None, sampling_distance_rcu: float | None = None, **values: float

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from hotpartition.control.read_marking import READ_HOT
 from hotpartition.core.detector import Reason
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.read_heat import ReadReason
 from hotpartition_cdk.options import list_options
 from hotpartition_cli.main import hotpartition
 from infra.environments import DEV
@@ -37,7 +37,7 @@ DOCUMENTS = [
 DATED = {ROOT / "CHANGELOG.md", *(ROOT / "docs/decisions").rglob("0*.md")}
 """What says how things were on their day."""
 PAGES = [page for page in DOCUMENTS if page not in DATED]
-REASONS = {*map(str, Reason), *map(str, ReadReason)}
+REASONS = {*map(str, Reason), READ_HOT}
 MADE = ("out/", "build/", "cdk.out")
 """Folders that the commands make."""
 

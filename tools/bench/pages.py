@@ -14,9 +14,9 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from hotpartition.core.freshness import COPIES
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Telemetry
-from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.engine.read_cache import ReadCache
@@ -206,7 +206,7 @@ def _compare_cached(origin: MetricName, *, at_most: float) -> Measured:
     stored, origins = store_conversations(), Origins()
     with open_redis() as redis:
         for name in stored:
-            redis.set(read_hot_key(TABLE, name), PAGE_COPIES)
+            redis.set(read_hot_key(TABLE, name), COPIES)
     cached, uncached = our_reader(origins, **LASTING), our_reader(page_cache=False)
     how = {"rival_name": "the same page uncached, as in read-16", "at_most": {"ratio": at_most}}
     measured = compare_reads(stored, cached, uncached, rounds=4, more=10, **how)

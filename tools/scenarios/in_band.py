@@ -139,9 +139,17 @@ class _Rush(World):
         random = self.random(f"process-{index}")
         clock = self.clock(random)
         ends = open_in_band(self.calls("in band"), TABLE.journal, self.meter, clock)
-        writer = build_engine(ends, _SETTINGS, form=KEY_FORM, budget_ms=BUDGET_MS, closing=False).writer
+        engine = build_engine(ends, _SETTINGS, form=KEY_FORM, budget_ms=BUDGET_MS, closing=False)
         store = open_store(self.calls("writer"))
-        return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
+        return MessageWriter(
+            engine.writer,
+            engine.gatherer(store=store),
+            store,
+            telemetry=self.meter,
+            clock=clock,
+            random_bits=random.getrandbits,
+            budget_ms=BUDGET_MS,
+        )
 
     def _write(self, body: str) -> None:
         writer = self.writers[self.chance.randrange(len(self.writers))]

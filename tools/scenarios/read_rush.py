@@ -16,8 +16,8 @@ from math import ceil
 from typing import Any
 
 from hotpartition.core.errors import RetryLaterError
+from hotpartition.core.freshness import COPIES
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.engine.read_cache import Cached, Key, Origin, ReadCache, ValueT
@@ -107,7 +107,7 @@ RUSHES = (
         name="cached",
         description="The newest page is asked for 50,000 times a second by 1,000 environments; N is 16.",
         seconds=3.25,
-        copies=PAGE_COPIES,
+        copies=COPIES,
         is_watched=True,
     ),
     ReadRush(

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from hotpartition.core.errors import RetryLaterError
 from hotpartition_messages import Message
-from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.errors import (
     MessageChangedError,
     MessageConflictError,
     MessageGoneError,
     MessageNotFoundError,
 )
-from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest, PageResult
-from hotpartition_messages.writing import NewMessage, Written
+from hotpartition_messages.writing import Edit, MessageWriter, NewMessage, Target, Written
 from tools.history import Seen
 from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Work
 from tools.world.functions import Function, NoResponseError, TooManyRequestsError
@@ -196,7 +194,7 @@ class ChangingClients(_Clients):
         conversation_id, message_id = place
         target = Target(conversation_id=conversation_id, message_id=message_id)
         if self.random.random() < self.scenario.changes.deletions:
-            self._run(target, lambda jobs: jobs.changer.delete(target), None)
+            self._run(target, lambda writer: writer.delete(target), None)
             return
         if self.random.random() < MATCHING_SHARE:
             tag = self._read_tag(place)
@@ -206,9 +204,9 @@ class ChangingClients(_Clients):
         self._edits += 1
         sender = self.record.sender_of(conversation_id, message_id)
         body = f"edit {self._edits}"
-        self._run(target, lambda jobs: jobs.changer.edit(target, Edit(body=body)), digest_of(sender, body))
+        self._run(target, lambda writer: writer.edit(target, Edit(body=body)), digest_of(sender, body))
 
-    def _run(self, target: Target, change: Callable[[WriteJobs], object], digest: str | None) -> None:
+    def _run(self, target: Target, change: Callable[[MessageWriter], object], digest: str | None) -> None:
         """Change a message, and repeat what was refused or lost; `digest`: of what it is edited to."""
         place, engine = (target.conversation_id, target.message_id), self.engine
         began, ended = engine.now, inf
@@ -385,9 +383,9 @@ class ReadingClients(_Clients):
         return began, None
 
 
-def write(new: NewMessage, jobs: WriteJobs) -> Written:
+def write(new: NewMessage, writer: MessageWriter) -> Written:
     """Write a message."""
-    return jobs.messages.write(new)
+    return writer.write(new)
 
 
 def read_one(place: tuple[str, str], reader: MessageReader) -> Message:

@@ -39,9 +39,9 @@ from hotpartition.table.by_load import build_table_routes
 from hotpartition.table.routes import Shards, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition_messages import Message, jobs
-from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
 from hotpartition_messages.reading import MessageReader
+from hotpartition_messages.writing import MessageWriter
 from tools.limits import Resource
 from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.world.dynamodb import define_table
@@ -163,7 +163,7 @@ class Environment:
 BuildEngine = Callable[[Environment], ProductEngine]
 
 
-def build_write_jobs(build: BuildEngine, world: World, process: Process, index: int) -> WriteJobs:
+def build_write_jobs(build: BuildEngine, world: World, process: Process, index: int) -> MessageWriter:
     """Build one environment of the write function, on the engine that `build` builds."""
     random, calls = world.random(f"writer-{index}"), world.calls("writer")
     engine = build(Environment(world, process, index, random, calls))

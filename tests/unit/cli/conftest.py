@@ -67,7 +67,7 @@ def connect(world):
 
     def call(command):
         event, operations = json.loads(json.dumps(command)), world.operations(is_closing=True)
-        response = load_handler("operate").respond(event, operations, world.reconciler(), remaining_ms=60_000)
+        response = load_handler("operate").respond(event, operations, remaining_ms=60_000)
         return read_response(json.loads(json.dumps(response)), is_error=False)
 
     return lambda *_: call

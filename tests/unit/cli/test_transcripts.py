@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from hotpartition.control import hot_keys
-from hotpartition.control.operations import Operations
+from hotpartition.control.hot_keys import LoadItemHeat
 from hotpartition.core.errors import StoreRefusedError
 from hotpartition.core.fleet_load import Cell
 from hotpartition.core.ports import JournalEntry
@@ -100,7 +100,7 @@ def refuse_right(world):
     def refuse(*_, **__):
         raise refused
 
-    world.patch.setattr(Operations, "list_hot", refuse)
+    world.patch.setattr(LoadItemHeat, "list_hot", refuse)
 
 
 STEPS = {

@@ -48,7 +48,7 @@ class TestHot:
         world.reports.append(0, "malformed")
         for i in range(5):
             world.table.routes[f"c{i}"] = JournalEntry(route_of((2, i)), i)
-        hot = world.operations().list_hot(4)
+        hot = world.operations().hot_keys.list_hot(4)
         assert [(row.collection, row.wcu_per_second, row.rcu_per_second) for row in hot.rows] == [
             ("read", 0, 4_000),
             ("written", 1_600, 0),
@@ -84,20 +84,22 @@ class TestRaise:
         known = Route.decode(members)
         world.table.routes["c"] = JournalEntry(known, NOW_MS)
         done = world.operations().raise_by_hand("c", count, since_ms=since_ms)
-        assert (done.is_changed, done.shard_count_before) == (not before, before)
+        assert (done.changed, done.shard_count_before) == (not before, before)
         assert [message for message, _ in world.telemetry.events] == ["raise by hand"]
-        assert done.route == world.table.routes["c"].route == world.registry.routes["c"]
-        assert world.telemetry.counts.get("Raises", 0) == done.is_changed
-        assert (done.route == known) == (not done.is_changed)
+        route = world.table.routes["c"].route
+        assert route == world.registry.routes["c"]
+        assert done.generations == tuple(sorted(route.generations))
+        assert world.telemetry.counts.get("Raises", 0) == done.changed
+        assert (route == known) == (not done.changed)
         for at_ms in (since_ms, NOW_MS + 60_000):
-            assert done.route.as_announced.shard_count_at(at_ms) >= count
+            assert route.as_announced.shard_count_at(at_ms) >= count
         assert any("as old as" in warning for warning in done.warnings) == (since_ms < NOW_MS)
-        assert not world.operations().raise_by_hand("c", count, since_ms=since_ms).is_changed
+        assert not world.operations().raise_by_hand("c", count, since_ms=since_ms).changed
 
     def test_a_throttled_journal_is_tried_for_seconds(self, world):
         """The item shares the partition that may be hot already."""
         world.table.failures = [KEY_RANGE_THROTTLE] * 100
-        assert world.operations().raise_by_hand("c", 8).is_changed
+        assert world.operations().raise_by_hand("c", 8).changed
 
     def test_it_is_held_open_for_a_day(self, world):
         """A raise for an event is not closed before the event begins."""
@@ -240,7 +242,7 @@ IDS = {"conversation_id": "a#1"}, {"conversation_id": "\ud800"}
 
 
 def ask(world, event, remaining_ms=60_000):
-    response = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=remaining_ms)
+    response = load_handler("operate").respond(event, world.operations(), remaining_ms=remaining_ms)
     json.dumps(response)
     return response
 
@@ -298,7 +300,7 @@ class TestCommands:
     def test_commands_are_served_and_counted_and_refused_ones_logged(self, monkeypatch, capsys, caplog, world):
         module = load_handler("operate")
         module.metrics.clear_metrics()
-        monkeypatch.setattr(module, "_jobs", lambda: (world.operations(), world.reconciler()))
+        monkeypatch.setattr(module, "_operations", world.operations)
         assert module.handler({"command": "hot"}, FakeContext())["routes"] == []
         assert module.handler({"command": "dance"}, FakeContext())["error"]["kind"] == "invalid-request"
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from hotpartition.control.read_marking import find_heat
 from hotpartition.core.detector import Decision, Thresholds, decide, size_route
-from hotpartition.core.read_heat import ReadReason, decide_reads, loud_rcu
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Route
 from hotpartition.core.window import CollectionReports, ReportWindow
@@ -225,13 +225,12 @@ read_reports = st.builds(
 )
 
 
-def decide_of_reads(window, now_ms=START_MS, collection="c"):
-    reads = window.as_mapping().get(collection, CollectionReports())
-    return decide_reads(collection, reads, HOT_RCU, now_ms=now_ms)
+def find_heat_in(window, now_ms=START_MS, collection="c"):
+    return find_heat(window.as_mapping().get(collection, CollectionReports()), HOT_RCU, now_ms=now_ms)
 
 
 def window_of(reports):
-    window = ReportWindow(loud_rcu(HOT_RCU))
+    window = ReportWindow(HOT_RCU / 4)
     for report in reports:
         window.add(report, START_MS)
     return window
@@ -250,15 +249,14 @@ def test_a_second_above_the_limit_is_read_hot(arriving, random):
                 largest[place] = max(report.value, largest.get(place, 0.0))
         ends = range(START_SLOT - 19, START_SLOT + 1)
         seconds = [sum(rcu for (slot, _), rcu in largest.items() if end - 4 < slot <= end) for end in ends]
-        decision = decide_of_reads(window, collection=collection)
-        assert decision == decide_of_reads(other, collection=collection)
-        assert decision.rcu_per_second == max(seconds)
-        assert (decision.reason is ReadReason.READ_HOT) == (max(seconds) > HOT_RCU)
-        assert collection in window.to_judge() or decision.reason is ReadReason.BELOW_THRESHOLD
+        heat = find_heat_in(window, collection=collection)
+        assert heat == find_heat_in(other, collection=collection)
+        assert (heat and heat[0]) == (max(seconds) if max(seconds) > HOT_RCU else None)
+        assert collection in window.to_judge() or heat is None
 
 
 def test_read_heat_counts_for_five_seconds():
     """So that a report that comes late, or a consumer that does, misses none."""
     window = window_of(Report("c", slot, "e", 500.0, pages=1.0) for slot in range(START_SLOT - 3, START_SLOT + 1))
-    assert decide_of_reads(window, START_MS + 4_999).reason is ReadReason.READ_HOT
-    assert decide_of_reads(window, START_MS + 5_000).reason is ReadReason.BELOW_THRESHOLD
+    assert find_heat_in(window, START_MS + 4_999) is not None
+    assert find_heat_in(window, START_MS + 5_000) is None

@@ -11,45 +11,35 @@ from hypothesis import strategies as st
 
 from hotpartition.core.errors import MalformedReportError
 from hotpartition.core.reports import MAX_SOURCE_LENGTH, MAX_VALUE, Report
-from hotpartition.core.sampler import MAX_TRACKED_COLLECTIONS, SLOT_MS, Crossing, LoadSampler, slot_of
+from hotpartition.core.sampler import SLOT_MS, Crossing, LoadSampler, slot_of
 from hotpartition.core.window import HORIZON_SLOTS, ReportWindow
-
-
-def counter(z, seed, max_tracked):
-    return LoadSampler(environment_id="e", sampling_distance=z, random=Random(seed).random, max_tracked=max_tracked)
 
 
 @given(
     st.lists(
         st.tuples(st.sampled_from("abcde"), st.integers(1, 12), st.integers(0, 3 * SLOT_MS)), min_size=1, max_size=80
     ),
-    st.sampled_from([1, 3]),
     st.sampled_from([0.25, 1.0, 2.5, 5.0, 10.0]),
     st.integers(0, 1000),
 )
-def test_crossings_are_those_of_the_definition(writes, most, z, seed):
+def test_crossings_are_those_of_the_definition(writes, z, seed):
     """The write that takes the slot's count past (u + k) z reports (k + 1) z: worked out from whole counts.
 
-    Memory is bounded: past the bound each write is sampled on its own. u is uniform, so the estimate is unbiased.
+    u is uniform, so the estimate is unbiased. Nothing is kept of an earlier slot.
     """
-    subject, draws = counter(z, seed, most), Random(seed)
-    slot, counts, points, lone_writes = -1, {}, {}, 0
+    subject, draws = LoadSampler(environment_id="e", sampling_distance=z, random=Random(seed).random), Random(seed)
+    slot, counts, points = -1, {}, {}
     for conversation, wcu, now_ms in sorted(writes, key=itemgetter(2)):
         if slot_of(now_ms) != slot:
             slot, counts, points = slot_of(now_ms), {}, {}
-        source, before = "e", counts.get(conversation, 0)
-        if conversation in counts or len(counts) < most:
-            counts[conversation] = before + wcu
-            point = points.get(conversation)
-            point = points[conversation] = draws.random() * z if point is None else point
-        else:
-            point = draws.random() * z
-            lone_writes += wcu > point
-            source = f"e.{lone_writes}"
+        before = counts.get(conversation, 0)
+        counts[conversation] = before + wcu
+        point = points.get(conversation)
+        point = points[conversation] = draws.random() * z if point is None else point
         passed_before, passed = (max(0, ceil((count - point) / z)) for count in (before, before + wcu))
-        expected = Crossing(slot_of(now_ms), source, passed * z) if passed > passed_before else None
+        expected = Crossing(slot_of(now_ms), "e", passed * z) if passed > passed_before else None
         assert subject.record(conversation, wcu, now_ms) == expected
-        assert len(subject._left) <= most
+        assert subject._left.keys() == counts.keys()
 
 
 COUNTED = {
@@ -147,15 +137,3 @@ def test_a_report_takes_as_much_of_the_window_as_is_stated():
         return window
 
     assert measure_kept(fill) / count == pytest.approx(500, rel=0.35)
-
-
-def test_any_number_of_keys_takes_less_than_a_mebibyte():
-    """In one slot; of keys beyond the bound nothing is kept."""
-
-    def write():
-        subject = counter(5.0, 7, MAX_TRACKED_COLLECTIONS)
-        for number in range(5 * MAX_TRACKED_COLLECTIONS):
-            subject.record(f"conversation-{number}", 1, 0)
-        return subject
-
-    assert measure_kept(write) < 1 << 20

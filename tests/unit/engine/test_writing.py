@@ -6,9 +6,9 @@ from hotpartition.core.capacity import item_size_bytes
 from hotpartition.core.errors import StoreUnavailableError, ThrottledError
 from hotpartition.core.route import choose_placements
 from hotpartition_messages import Message
-from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.errors import MessageConflictError, MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, parse_sort_key
+from hotpartition_messages.writing import Edit, Target
 from support.builders import World, build_message, message_id, new_message, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
@@ -204,10 +204,10 @@ def test_a_change_is_one_transaction_and_counted_as_it_costs(world):
     """As every write: an item that shrinks costs what it was; in a transaction each of two copies costs twice."""
     world.store(build_message(body="x" * 3000), "c")
     target = Target(conversation_id="c", message_id=message_id(world.clock.now_ms))
-    world.changer().edit(target, Edit(body="y" * 3000))
+    world.writer().edit(target, Edit(body="y" * 3000))
     world.raise_to(4, 0)
     world.store(build_message(body="x" * 3000), "c#1")
-    world.changer().edit(target, Edit(body="short"))
+    world.writer().edit(target, Edit(body="short"))
     assert [report.value for report in world.reports.sent] == [4, 16]
     assert [call for call in world.table.calls if call.startswith("replace")] == ["replace c", "replace c,c#1"]
 

@@ -30,10 +30,9 @@ class Api:
     def open(self, *, sender_claim: str = "", environment: str | None = None, **settings: float) -> None:
         """Start both functions anew, with these settings."""
         world = self.world
-        jobs = world.write_jobs(**settings)
         write, read = load_handler("write_message"), load_handler("read_messages")
         self.routes = {
-            **write.build_routes(jobs.messages, jobs.changer, world.telemetry, sender_claim=sender_claim),
+            **write.build_routes(world.writer(**settings), world.telemetry, sender_claim=sender_claim),
             **read.build_routes(world.reader(environment=environment), world.telemetry),
         }
 

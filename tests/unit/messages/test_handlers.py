@@ -130,7 +130,7 @@ def test_requests_are_served_and_counted(capsys):
 
     def open_routes(telemetry):
         opened.append(telemetry)
-        return load_handler("write_message").build_routes(world.writer(), world.changer(), telemetry)
+        return load_handler("write_message").build_routes(world.writer(), telemetry)
 
     write = build_handler(open_routes)
     read = build_handler(lambda telemetry: load_handler("read_messages").build_routes(world.reader(), telemetry))

@@ -12,7 +12,7 @@ import pytest
 
 from hotpartition.core.errors import StoreUnavailableError, ThrottledError
 from hotpartition.core.route import choose_shards
-from hotpartition_messages.changing import Edit, Target
+from hotpartition_messages.writing import Edit, Target
 from support.builders import message_id, new_message
 from support.golden import assert_golden
 from tools.local.events import HttpRequest, build_http_event, find_route
@@ -36,12 +36,12 @@ def write(api, conversation_id):
 
 def edit(api, conversation_id, body="another's"):
     """Let another process edit the message."""
-    api.world.changer().edit(Target(conversation_id=conversation_id, message_id=ID), Edit(body=body))
+    api.world.writer().edit(Target(conversation_id=conversation_id, message_id=ID), Edit(body=body))
 
 
 def delete(api, conversation_id):
     """Let another process delete the message."""
-    api.world.changer().delete(Target(conversation_id=conversation_id, message_id=ID))
+    api.world.writer().delete(Target(conversation_id=conversation_id, message_id=ID))
 
 
 def spread(api, conversation_id):

@@ -89,5 +89,5 @@ def test_a_request_needs_no_sdk_and_no_other_functions_job(function, environment
 
 def test_operators_of_a_stack_without_redis_do_not_import_it():
     """Not with the handler, and not with its jobs."""
-    code = "import sys, handler; handler._jobs(); print([n for n in sys.modules if 'redis' in n])"
+    code = "import sys, handler; handler._operations(); print([n for n in sys.modules if 'redis' in n])"
     assert run(code, folders=(find_function("operate"),), environment=IN_BAND) == "[]"

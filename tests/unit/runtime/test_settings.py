@@ -209,7 +209,7 @@ def test_elapsed_time_goes_on_while_the_environment_is_frozen():
 @pytest.mark.parametrize("has_positions", [True, False])
 def test_the_consumer_closes_only_where_positions_are_times(has_positions):
     settings = Settings.defaults("consumer", has_positions=has_positions)
-    assert (build_consumer(World().control_ends(), settings)._cooling is not None) == has_positions
+    assert (build_consumer(World().control_ends(), settings).cooling is not None) == has_positions
 
 
 PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")

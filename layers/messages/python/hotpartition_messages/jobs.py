@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.runtime.build import Engine, build_engine
 from hotpartition.runtime.connect import open_calls, open_ends
 from hotpartition.runtime.settings import name_of
-from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message, MessagePageCodec
 from hotpartition_messages.reading import MessageReader
@@ -24,19 +22,12 @@ from hotpartition_messages.writing import MessageWriter
 Store = DynamoDBItemStore[Message]
 
 
-class WriteJobs(NamedTuple):
-    """The write function's jobs, and which of a caller's claims is the sender."""
-
-    messages: MessageWriter
-    changer: MessageChanger
-    sender_claim: str
-
-
-def open_writer(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
-    """Build the write function's jobs from its variables."""
+def open_writer(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[MessageWriter, str]:
+    """Build the write function's job from its variables; return also which of a caller's claims is the sender."""
     settings = MessageSettings.from_env(environ, name_of("write", environ))
     opened = _open(settings, telemetry, sends_rounds=False)
-    return build_writer(*opened, settings, random_bits=random.SystemRandom().getrandbits)
+    writer = build_writer(*opened, settings, random_bits=random.SystemRandom().getrandbits)
+    return writer, settings.sender_claim
 
 
 def open_reader(environ: Mapping[str, str], telemetry: Telemetry, **given: object) -> MessageReader:
@@ -46,25 +37,19 @@ def open_reader(environ: Mapping[str, str], telemetry: Telemetry, **given: objec
 
 
 def build_writer(
-    engine: Engine,
-    store: Store,
-    settings: MessageSettings,
-    *,
-    random_bits: Callable[[int], int],
-) -> WriteJobs:
-    """Build the write function's jobs on any engine."""
-    messages = MessageWriter(
+    engine: Engine, store: Store, settings: MessageSettings, *, random_bits: Callable[[int], int]
+) -> MessageWriter:
+    """Build the write function's job on any engine."""
+    return MessageWriter(
         engine.writer,
+        engine.gatherer(store=store, position_of=position_of),
         store,
-        now_ms=engine.clock.now_ms,
+        telemetry=engine.telemetry,
+        clock=engine.clock,
         random_bits=random_bits,
+        budget_ms=engine.budget_ms,
         retention_days=settings.retention_days,
     )
-    gatherer = engine.gatherer(store=store, position_of=position_of)
-    changes = MessageChanger(
-        messages, gatherer, telemetry=engine.telemetry, clock=engine.clock, budget_ms=engine.budget_ms
-    )
-    return WriteJobs(messages, changes, settings.sender_claim)
 
 
 def build_reader(engine: Engine, store: Store, settings: MessageSettings) -> MessageReader:

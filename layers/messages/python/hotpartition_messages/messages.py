@@ -15,7 +15,7 @@ Message item, attributes as stored (`pk` and `sk` as in `keys.py`):
 | first_content | S | digest of the content before its first edit, by which a repetition of the write is known |
 | deleted_at | S | when it was deleted, RFC 3339: the item is a tombstone, has no content, and never expires |
 
-Of several stored copies the tombstone counts, else the highest version (`changing.py` says why that is enough).
+Of several stored copies the tombstone counts, else the highest version (`writing.py` says why that is enough).
 
 Numbers inside `attributes` are whole numbers of up to 38 digits, or doubles within DynamoDB's range.
 """

@@ -11,7 +11,6 @@ from pydantic_core import PydanticCustomError
 
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition_messages.attributes import EncodedAttributes, encode_attributes
-from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.errors import NotTheSenderError
 from hotpartition_messages.message_ids import MAX_TIME_MS
 from hotpartition_messages.requests import (
@@ -28,7 +27,7 @@ from hotpartition_messages.requests import (
     path_and_query,
     validate,
 )
-from hotpartition_messages.writing import NewMessage
+from hotpartition_messages.writing import Edit, NewMessage, Target
 
 MAX_SENDER_LENGTH = 256
 

@@ -22,8 +22,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from hotpartition.control.operations import Operations, RaiseByHand
-from hotpartition.control.reconcile import Reconciler, RouteState, Verification
+from hotpartition.control.operations import Operations
+from hotpartition.control.reconcile import RouteState, Verification
 from hotpartition.core.errors import (
     HotPartitionError,
     InvalidRequestError,
@@ -112,7 +112,7 @@ Command = HotCommand | RoutesCommand | RouteCommand | RaiseCommand | CloseComman
 _COMMANDS: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="command")])
 
 
-def respond(event: object, operations: Operations, check: Reconciler, *, remaining_ms: float) -> dict[str, Any]:
+def respond(event: object, operations: Operations, *, remaining_ms: float) -> dict[str, Any]:
     """Carry a command out, or say why not."""
     try:
         command = _COMMANDS.validate_python(event)
@@ -120,25 +120,25 @@ def respond(event: object, operations: Operations, check: Reconciler, *, remaini
         return _refuse_command(error)
     budget_ms = max(0.0, min(PART_MS, remaining_ms - STOP_MARGIN_MS))
     try:
-        return _carry_out(command, operations, check, budget_ms)
+        return _carry_out(command, operations, budget_ms)
     except HotPartitionError as error:
         return _explain(error)
 
 
-def _carry_out(command: Command, operations: Operations, check: Reconciler, budget_ms: float) -> dict[str, Any]:
+def _carry_out(command: Command, operations: Operations, budget_ms: float) -> dict[str, Any]:
     match command:
         case HotCommand(limit=limit):
-            return dict(_publish(operations.list_hot(limit)))
+            return dict(_publish(operations.hot_keys.list_hot(limit)))
         case RoutesCommand(cursor=cursor, limit=limit):
             return dict(_publish(operations.list_routes(cursor, limit)))
         case RouteCommand(conversation_id=key):
-            return _render_state(operations.show_route(key))
+            return _render_state(operations.reconciler.show(key))
         case RaiseCommand(conversation_id=key, shard_count=n, since_ms=since_ms, by=by):
-            return _render_raise(operations.raise_by_hand(key, n, since_ms=since_ms, by=by))
+            return dict(_publish(operations.raise_by_hand(key, n, since_ms=since_ms, by=by)))
         case CloseCommand(conversation_id=key, dry_run=dry_run, timed=timed, by=by):
             return _render_close(operations.close_by_hand(key, is_dry_run=dry_run, is_timed=timed, by=by))
         case VerifyCommand(cursor=cursor, mend=mend):
-            return _render_verification(check.compare_all(cursor, repairs=mend, budget_ms=budget_ms))
+            return _render_verification(operations.reconciler.compare_all(cursor, repairs=mend, budget_ms=budget_ms))
 
 
 def _refuse_command(error: ValidationError) -> dict[str, Any]:
@@ -236,19 +236,6 @@ def _is_readable(member: str) -> bool:
     except MalformedGenerationError:
         return False
     return True
-
-
-def _render_raise(done: RaiseByHand) -> dict[str, Any]:
-    return {
-        "conversation_id": done.collection,
-        "changed": done.is_changed,
-        "shard_count": max(done.generation.shard_count, done.shard_count_before),
-        "shard_count_before": done.shard_count_before,
-        "since": format_time(done.generation.since_ms),
-        "in_registry": done.is_in_registry,
-        "generations": [_publish(generation) for generation in sorted(done.route.generations)],
-        "warnings": list(done.warnings),
-    }
 
 
 def _render_close(done: Closing) -> dict[str, Any]:

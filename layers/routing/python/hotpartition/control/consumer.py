@@ -7,7 +7,7 @@ overlap or a zombie consumer changes nothing (docs/architecture.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from hotpartition.control.cooling import Cooler, CoolingLimits
 from hotpartition.control.decision_log import DecisionLog
@@ -86,53 +86,37 @@ class _State:
         self.to_push.discard(collection)
 
 
+@dataclass(frozen=True, slots=True)
 class Consumer:
     """Sums the fleet's reports, raises hot collections, and marks those that are read-hot."""
 
-    def __init__(
-        self,
-        ends: ControlEnds,
-        *,
-        thresholds: Thresholds,
-        hot_at_once_rcu: float,
-        stream_partitions: int,
-        max_raises_per_hour: int,
-        cooling: CoolingLimits | None = None,
-    ) -> None:
-        """Start with nothing known.
-
-        With `max_raises_per_hour` 0, decisions are logged and not carried out; without `cooling`, nothing is closed.
-        """
-        self._ends = ends
-        self._hot_at_once_rcu = hot_at_once_rcu
-        self._source = ends.source
-        self._journal = ends.journal
-        self._registry = ends.registry
-        self._raiser = ends.build_raiser()
-        self._telemetry = ends.telemetry
-        self._clock = ends.clock
-        self._thresholds = thresholds
-        self._partitions = stream_partitions
-        self._max_raises_per_hour = max_raises_per_hour
-        self._cooling = cooling
+    ends: ControlEnds
+    _: KW_ONLY
+    thresholds: Thresholds
+    hot_at_once_rcu: float
+    stream_partitions: int
+    max_raises_per_hour: int
+    """0: decisions are logged, and not carried out."""
+    cooling: CoolingLimits | None = None
+    """None: nothing is closed."""
 
     def run(self, run_ms: float) -> RunSummary:
         """Work on the streams until a successor has announced itself, or for `run_ms` at most."""
-        started_ms = self._clock.now_ms()
-        marker = ReadMarker(registry=self._registry, telemetry=self._telemetry, hot_at_once_rcu=self._hot_at_once_rcu)
+        started_ms = self.ends.clock.now_ms()
+        marker = ReadMarker(self.ends, self.hot_at_once_rcu)
         reader = StreamReader(
-            self._ends,
-            streams=self._partitions,
+            self.ends,
+            streams=self.stream_partitions,
             since_ms=started_ms - CATCH_UP_MS,
-            writes=ReportWindow(self._thresholds.loud_wcu),
+            writes=ReportWindow(self.thresholds.loud_wcu),
             reads=marker.window,
         )
-        state = _State(reader, DecisionLog(self._telemetry, "decision"))
-        cooler = None if self._cooling is None else Cooler(self._ends, self._cooling)
+        state = _State(reader, DecisionLog(self.ends.telemetry, "decision"))
+        cooler = None if self.cooling is None else Cooler(self.ends, self.cooling)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
         while True:
-            now_ms = self._clock.now_ms()
+            now_ms = self.ends.clock.now_ms()
             has_caught_up = not reader.read().streams
             # The successor announces itself only when it knows as much as its predecessor.
             if has_caught_up and not has_announced:
@@ -140,10 +124,10 @@ class Consumer:
             self._decide(state)
             self._push(state)
             marker.decide(reader.read_at_ms_of)
-            state.lag_ms = max(state.lag_ms, self._clock.now_ms() - reader.read_at_ms)
+            state.lag_ms = max(state.lag_ms, self.ends.clock.now_ms() - reader.read_at_ms)
             if now_ms >= next_refresh_ms:
                 next_refresh_ms = now_ms + REFRESH_MS
-                self._telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
+                self.ends.telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
                 state.lag_ms = 0
                 reader.log_skips_again()
                 # Redis may have lost a route: the known ones are put there again.
@@ -156,30 +140,30 @@ class Consumer:
                 # Not by the clock: while a stream is away, its load is not known to be low.
                 marker.forget(reader.read_at_ms)
                 self._forget_quiet(state)
-                self._telemetry.flush()
+                self.ends.telemetry.flush()
                 if self._has_successor(started_ms):
                     ended = "successor"
                     break
-            if self._clock.now_ms() - started_ms >= run_ms:
+            if self.ends.clock.now_ms() - started_ms >= run_ms:
                 ended = "time"
                 break
-            elapsed_ms = self._clock.now_ms() - now_ms
+            elapsed_ms = self.ends.clock.now_ms() - now_ms
             if elapsed_ms < POLL_MS:
-                self._clock.sleep((POLL_MS - elapsed_ms) / 1000)
+                self.ends.clock.sleep((POLL_MS - elapsed_ms) / 1000)
         return RunSummary(reader.entries, reader.malformed, reader.out_of_window, state.raises, ended)
 
     def _decide(self, state: _State) -> None:
         # All raises of one pass share the budget, since nothing is read meanwhile; the rest is decided again.
-        deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
+        deadline_ms = self.ends.clock.now_ms() + RAISE_BUDGET_MS
         # Also those whose heat was over ten seconds ago: what comes again is logged again.
         for collection in state.window.to_judge():
-            is_stale = self._clock.now_ms() - state.read_ms.get(collection, 0) >= REREAD_MS
+            is_stale = self.ends.clock.now_ms() - state.read_ms.get(collection, 0) >= REREAD_MS
             decisions = self._decide_one(state, collection)
             is_raise = any(d.generation for d in decisions)
             needs_route = self._is_warm(state, collection) or any(
                 d.reason is not Reason.BELOW_THRESHOLD for d in decisions
             )
-            is_refused = self._clock.now_ms() < state.refused_until_ms.get(collection, 0)
+            is_refused = self.ends.clock.now_ms() < state.refused_until_ms.get(collection, 0)
             if (is_raise and not is_refused) or (is_stale and needs_route):
                 # The known route may be stale or missing: read it, and decide again. A raise cannot wait for
                 # the next pass, whose read may be refused as well.
@@ -190,10 +174,10 @@ class Consumer:
             for decision in decisions:
                 allowed = decision
                 if decision.generation and not self._may_raise(decision, is_refused=is_refused):
-                    reason = Reason.TOO_MANY if self._max_raises_per_hour else Reason.SWITCHED_OFF
+                    reason = Reason.TOO_MANY if self.max_raises_per_hour else Reason.SWITCHED_OFF
                     allowed = replace(decision, reason=reason, generation=None)
                     if not is_refused:
-                        state.refused_until_ms[collection] = self._clock.now_ms() + REFUSED_MS
+                        state.refused_until_ms[collection] = self.ends.clock.now_ms() + REFUSED_MS
                 self._say(state, allowed)
                 if allowed.generation:
                     self._raise(state, allowed, allowed.generation, deadline_ms)
@@ -204,7 +188,7 @@ class Consumer:
         if decision.reason is Reason.BELOW_THRESHOLD:
             state.log.end(place)
             return
-        is_act, now_ms = decision.generation is not None, self._clock.now_ms()
+        is_act, now_ms = decision.generation is not None, self.ends.clock.now_ms()
         state.log.say(place, decision.reason, describe(decision), now_ms=now_ms, is_act=is_act)
 
     def _may_raise(self, decision: Decision, *, is_refused: bool) -> bool:
@@ -212,14 +196,14 @@ class Consumer:
 
         Raises that only keep N are not counted: there are at most as many as closes.
         """
-        if not self._max_raises_per_hour or decision.keeps_n:
-            return bool(self._max_raises_per_hour)
+        if not self.max_raises_per_hour or decision.keeps_n:
+            return bool(self.max_raises_per_hour)
         if is_refused:
             return False
         try:
-            return self._registry.count_raise() <= self._max_raises_per_hour
+            return self.ends.registry.count_raise() <= self.max_raises_per_hour
         except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            self.ends.telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return True
 
     def _decide_one(self, state: _State, collection: str) -> tuple[Decision, ...]:
@@ -227,25 +211,27 @@ class Consumer:
             collection,
             state.window.as_mapping()[collection],
             state.routes.get(collection, JournalEntry()).route,
-            self._thresholds,
+            self.thresholds,
             now_ms=state.reader.read_at_ms_of(collection),
         )
 
     def _is_warm(self, state: _State, collection: str) -> bool:
         """Say whether a close of a collection would have to be undone: then its route must be known."""
         last_slot = last_whole_slot(state.reader.read_at_ms_of(collection))
-        return state.window.as_mapping()[collection].mean(last_slot) >= self._thresholds.warm_wcu
+        return state.window.as_mapping()[collection].mean(last_slot) >= self.thresholds.warm_wcu
 
     def _load_route(self, state: _State, collection: str, deadline_ms: float) -> bool:
         """Read a route in the journal, once at least, and again until the deadline while it refuses."""
         try:
-            entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True), deadline_ms=deadline_ms)
+            entry = self.ends.raiser.persist(
+                lambda: self.ends.journal.get(collection, is_strong=True), deadline_ms=deadline_ms
+            )
         except RetryLaterError:
             return False
         except MalformedGenerationError as error:
-            report_unreadable(self._telemetry, collection, reason=str(error))
+            report_unreadable(self.ends.telemetry, collection, reason=str(error))
             return False
-        state.routes[collection], state.read_ms[collection] = entry, self._clock.now_ms()
+        state.routes[collection], state.read_ms[collection] = entry, self.ends.clock.now_ms()
         if entry.route:
             state.to_push.add(collection)
         return True
@@ -256,47 +242,47 @@ class Consumer:
         load = round(decision.rate_wcu_per_second + decision.later_wcu_per_second)
         cause = Cause(decision.reason, rate_wcu_per_second=load)
         try:
-            raised = self._raiser.raise_route(collection, (generation,), cause=cause, deadline_ms=deadline_ms)
+            raised = self.ends.raiser.raise_route(collection, (generation,), cause=cause, deadline_ms=deadline_ms)
         except RetryLaterError:
-            self._telemetry.event("raise failed, to be decided again", collection=collection)
+            self.ends.telemetry.event("raise failed, to be decided again", collection=collection)
             return
         except MalformedGenerationError as error:
-            report_unreadable(self._telemetry, collection, reason=str(error))
+            report_unreadable(self.ends.telemetry, collection, reason=str(error))
             return
-        state.routes[collection], state.read_ms[collection] = raised.entry, self._clock.now_ms()
+        state.routes[collection], state.read_ms[collection] = raised.entry, self.ends.clock.now_ms()
         if not raised.is_in_registry:
             state.to_push.add(collection)
         state.raises += 1
-        self._telemetry.count(MetricName.RAISES)
+        self.ends.telemetry.count(MetricName.RAISES)
 
     def _push(self, state: _State) -> None:
         """Bring Redis up to the journal; failures are tried again next time."""
         for collection in sorted(state.to_push):
-            if not self._raiser.publish(collection, state.routes[collection].route):
+            if not self.ends.raiser.publish(collection, state.routes[collection].route):
                 return
             state.to_push.discard(collection)
 
     def _has_successor(self, started_ms: int) -> bool:
         try:
-            latest_ms = self._source.latest_start_ms()
+            latest_ms = self.ends.source.latest_start_ms()
         except RegistryUnavailableError:
             return False
-        return latest_ms is not None and started_ms < latest_ms <= self._clock.now_ms() + MAX_AHEAD_MS
+        return latest_ms is not None and started_ms < latest_ms <= self.ends.clock.now_ms() + MAX_AHEAD_MS
 
     def _forget_quiet(self, state: _State) -> None:
         """Drop collections that send no reports any more."""
         alive = state.window.as_mapping().keys() | state.to_push
         state.routes = {c: entry for c, entry in state.routes.items() if c in alive}
         state.read_ms = {c: read_ms for c, read_ms in state.read_ms.items() if c in alive}
-        now_ms = self._clock.now_ms()
+        now_ms = self.ends.clock.now_ms()
         state.refused_until_ms = {c: until_ms for c, until_ms in state.refused_until_ms.items() if now_ms < until_ms}
         state.log.keep(alive)
 
     def _announce(self, started_ms: int) -> bool:
         try:
-            self._source.announce(started_ms)
+            self.ends.source.announce(started_ms)
         except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            self.ends.telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return False
         return True
 

@@ -60,18 +60,14 @@ class Cooler:
     """Marks warm collections and closes cold ones. One per run of a consumer; all its state can be lost."""
 
     def __init__(self, ends: ControlEnds, limits: CoolingLimits) -> None:
-        self._registry = ends.registry
-        self._routing_items = ends.routing_items
-        self._telemetry = ends.telemetry
-        self._clock = ends.clock
-        self._elapsed = ends.elapsed
+        self._ends = ends
         self._closer = ends.build_closer(limits.times)
         self._limits = limits
         self._mark_seconds = min(MARK_MS, limits.close_after_ms // 4) / 1000
         self._still_seconds = limits.close_after_ms * STOOD_STILL_SHARE / 1000
         # by the monotonic clock: when the last complete round of marks began
-        self._marked_at = self._elapsed() - self._mark_seconds
-        self._next_check_ms = self._clock.now_ms() + min(FIRST_CHECK_MS, limits.close_after_ms)
+        self._marked_at = self._ends.elapsed() - self._mark_seconds
+        self._next_check_ms = self._ends.clock.now_ms() + min(FIRST_CHECK_MS, limits.close_after_ms)
         self._cooled: deque[str] = deque()
 
     def work(self, reader: StreamReader) -> str | None:
@@ -79,11 +75,11 @@ class Cooler:
 
         Return the collection that a close was tried of: its route may have changed.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._ends.clock.now_ms()
         try:
             if self._stood_still():
                 self._spare_all()
-            if self._elapsed() - self._marked_at >= self._mark_seconds:
+            if self._ends.elapsed() - self._marked_at >= self._mark_seconds:
                 self._mark(reader)
             if now_ms >= self._next_check_ms:
                 self._next_check_ms = now_ms + min(CHECK_MS, self._limits.close_after_ms)
@@ -92,37 +88,37 @@ class Cooler:
             if self._cooled and self._close(cooled := self._cooled.popleft()):
                 return cooled
         except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            self._ends.telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
         return None
 
     def _stood_still(self) -> bool:
         """Say whether marks may have ended because nothing renewed them."""
-        return self._elapsed() - self._marked_at >= self._still_seconds
+        return self._ends.elapsed() - self._marked_at >= self._still_seconds
 
     def _spare_all(self) -> None:
         """Close nothing for as long as marks last: some may be missing."""
         self._cooled.clear()
-        self._registry.mark_warm(EVERYTHING, self._limits.close_after_ms)
+        self._ends.registry.mark_warm(EVERYTHING, self._limits.close_after_ms)
 
     def _mark(self, reader: StreamReader) -> None:
-        began_at = self._elapsed()
+        began_at = self._ends.elapsed()
         for collection in reader.writes.list_above(self._limits.warm_wcu, reader.read_at_ms_of):
-            self._registry.mark_warm(collection, self._limits.close_after_ms)
+            self._ends.registry.mark_warm(collection, self._limits.close_after_ms)
         self._marked_at = began_at
 
     def _check(self) -> None:
         """Look at the next routing items, and remember those of raised collections that have no mark."""
-        cursor = self._registry.closing_cursor()
+        cursor = self._ends.registry.closing_cursor()
         if cursor is None:
             self._spare_all()
-            self._registry.keep_closing_cursor(BEGINNING)
-        if self._registry.is_warm(EVERYTHING):
+            self._ends.registry.keep_closing_cursor(BEGINNING)
+        if self._ends.registry.is_warm(EVERYTHING):
             return
         try:
             place = None if cursor in {None, BEGINNING} else cursor
-            items, following = self._routing_items.page(place, CHECKED_ITEMS)
+            items, following = self._ends.routing_items.page(place, CHECKED_ITEMS)
         except InvalidRequestError:  # whatever lay in Redis
-            self._registry.keep_closing_cursor(BEGINNING)
+            self._ends.registry.keep_closing_cursor(BEGINNING)
             return
         except RetryLaterError:
             return
@@ -130,11 +126,11 @@ class Cooler:
         cooled = [each for each in open_ if not self._is_warm(each)]
         self._cooled.extend(cooled[:MAX_CLOSES])
         if len(cooled) <= MAX_CLOSES:
-            self._registry.keep_closing_cursor(following or BEGINNING)
+            self._ends.registry.keep_closing_cursor(following or BEGINNING)
 
     def _is_warm(self, collection: str) -> bool:
         try:
-            return self._registry.is_warm(collection)
+            return self._ends.registry.is_warm(collection)
         except RegistryForeignError:
             return True  # an operator has to remove the foreign value
 
@@ -144,14 +140,14 @@ class Cooler:
             return False
         try:
             # Collections raised since are not marked yet, and count as marked.
-            grown_by_ms = self._clock.now_ms() - self._limits.close_after_ms
+            grown_by_ms = self._ends.clock.now_ms() - self._limits.close_after_ms
             planned = self._closer.plan(collection, cause=Cause(COOLED), grown_by_ms=grown_by_ms)
             # Last of all, since it may have stood still in each of the calls before.
-            if self._stood_still() or self._registry.closing_cursor() is None:
+            if self._stood_still() or self._ends.registry.closing_cursor() is None:
                 return False
             self._closer.confirm(self._closer.announce(planned))
         except RetryLaterError:
-            self._telemetry.event("close failed, to be decided again", collection=collection)
+            self._ends.telemetry.event("close failed, to be decided again", collection=collection)
         except MalformedGenerationError as error:
-            report_unreadable(self._telemetry, collection, reason=str(error))
+            report_unreadable(self._ends.telemetry, collection, reason=str(error))
         return True

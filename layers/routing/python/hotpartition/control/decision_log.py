@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from enum import StrEnum
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Telemetry
@@ -19,10 +18,10 @@ class DecisionLog:
         self._telemetry = telemetry
         self._message = message
         # by collection and load class, the last reason and its minute
-        self._said: dict[tuple[str, int], tuple[StrEnum, int]] = {}
+        self._said: dict[tuple[str, int], tuple[str, int]] = {}
 
     def say(
-        self, place: tuple[str, int], reason: StrEnum, facts: Mapping[str, object], *, now_ms: int, is_act: bool = False
+        self, place: tuple[str, int], reason: str, facts: Mapping[str, object], *, now_ms: int, is_act: bool = False
     ) -> None:
         """Log a decision, unless it is what was said already and nothing is done by it (`is_act`)."""
         said = (reason, now_ms // REPEAT_LOG_MS)

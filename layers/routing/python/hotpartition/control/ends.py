@@ -33,15 +33,16 @@ class JournalEnds:
         """Make a call for an operator, again and again for two seconds while DynamoDB refuses."""
         return try_for(self.clock, RETRY_BUDGET_MS, call)
 
-    def build_raiser(self) -> Raiser:
-        """Build the `Raiser`."""
+    @property
+    def raiser(self) -> Raiser:
+        """What raises routes."""
         return Raiser(journal=self.journal, registry=self.registry, telemetry=self.telemetry, clock=self.clock)
 
     def build_closer(self, times: CloseTimes, *, has_positions: bool = True) -> Closer:
         """Build the `Closer`."""
         return Closer(
             journal=self.journal,
-            raiser=self.build_raiser(),
+            raiser=self.raiser,
             telemetry=self.telemetry,
             times=times,
             has_positions=has_positions,

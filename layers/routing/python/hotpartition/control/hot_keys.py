@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.fleet_load import KEPT_SLOTS, FleetLoad
 from hotpartition.core.ports import LoadItems, RoutingItem
 from hotpartition.core.reports import stream_partition_of
-from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.core.sampler import slot_of
 from hotpartition.core.times import StoreClock
 from hotpartition.core.window import (
@@ -112,52 +112,34 @@ class HotList:
     at_ms: int
 
 
-class Known(NamedTuple):
-    """What is known of a key: its route, None where it cannot be read; and when it was raised, None if unknown."""
-
-    route: Route | None
-    raised_at_ms: int | None = None
-
-    @classmethod
-    def of(cls, item: RoutingItem) -> Known:
-        """Take what a routing item says."""
-        return cls(item.route, raised_at_ms=max((record.decided_at_ms for record in item.raises), default=None))
-
-
-def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, key_wcu: float) -> RouteRow:
-    """Build a collection's row; `load` None: not measured."""
-    known = found.route or EMPTY_ROUTE
+def build_row(item: RoutingItem, load: Load | None, now_ms: int, *, key_wcu: float) -> RouteRow:
+    """Build a collection's row, by its routing item; `load` None: not measured."""
+    known = item.route or EMPTY_ROUTE
     shard_count = known.shard_count_at(now_ms)
     return RouteRow(
-        collection,
+        item.collection,
         load.wcu_per_second if load else None,
         load.throttled_share if load else None,
         shard_count,
         key_wcu * max(shard_count, 1),
         max((g.since_ms for g in known.generations), default=None),
-        is_malformed=found.route is None,
+        is_malformed=item.route is None,
         rcu_per_second=load.rcu_per_second if load else None,
         closed_at_ms=max((close.at_ms for close in known.closes if close.is_confirmed), default=None),
-        raised_at_ms=found.raised_at_ms,
+        raised_at_ms=max((record.decided_at_ms for record in item.raises), default=None),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportLimits:
-    """The settings of the other functions by which their reports are judged."""
-
-    stream_partitions: int
-    hot_sustained_wcu: float
-    hot_at_once_rcu: float
-
-
+@dataclass(frozen=True, slots=True)
 class ReportedHeat:
-    """Lists the hot keys by the report streams; `key_wcu` is the load of one key that is hot, in WCU/s."""
+    """Lists the hot keys by the report streams, as the settings of the other functions judge them."""
 
-    def __init__(self, ends: ControlEnds, limits: ReportLimits) -> None:
-        self._ends = ends
-        self._limits = limits
-        self.key_wcu = limits.hot_sustained_wcu
+    ends: ControlEnds
+    _: KW_ONLY
+    key_wcu: float
+    """Load of one key that is hot, in WCU/s."""
+    hot_at_once_rcu: float
+    stream_partitions: int
 
     def list_hot(self, limit: int) -> HotList:
         """List the collections that are written or read now, hottest first, and fill up with the routes raised last.
@@ -165,15 +147,16 @@ class ReportedHeat:
         Raises:
             RetryLaterError: the journal could not be read.
         """
-        now_ms = self._ends.clock.now_ms()
+        now_ms = self.ends.clock.now_ms()
         reports, unread = self._read_reports(now_ms)
         loads = self._measure(reports, now_ms)
         hottest = sorted(loads, key=lambda c: (-self._rank(loads[c]), c))[:limit]
-        newest = {i.collection: Known.of(i) for i in self._ends.retry(lambda: self._ends.routing_items.newest(limit))}
-        rows = [self._row(c, self._find_route(c, newest), loads[c], now_ms) for c in hottest]
-        idle = [c for c in newest if c not in loads][: limit - len(rows)]
-        rows += [self._row(c, newest[c], self._load_without_reports(c, unread), now_ms) for c in idle]
-        streams, unavailable = self._limits.stream_partitions, len(unread.unavailable)
+        newest = {i.collection: i for i in self.ends.retry(lambda: self.ends.routing_items.newest(limit))}
+        shown: list[tuple[RoutingItem, Load | None]] = [(self._find_route(c, newest), loads[c]) for c in hottest]
+        idle = [c for c in newest if c not in loads][: limit - len(shown)]
+        shown += [(newest[c], self._load_without_reports(c, unread)) for c in idle]
+        rows = [build_row(item, load, now_ms, key_wcu=self.key_wcu) for item, load in shown]
+        streams, unavailable = self.stream_partitions, len(unread.unavailable)
         active = None if unavailable == streams else len(loads)
         is_complete = not unread.streams
         return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumer(), now_ms)
@@ -192,21 +175,18 @@ class ReportedHeat:
 
     def _rank(self, load: Load) -> float:
         """Compare loads of both kinds: each as a share of the threshold."""
-        limits = self._limits
-        writes = load.wcu_per_second / limits.hot_sustained_wcu
-        return max(writes, load.rcu_per_second / limits.hot_at_once_rcu)
+        return max(load.wcu_per_second / self.key_wcu, load.rcu_per_second / self.hot_at_once_rcu)
 
     def _load_without_reports(self, collection: str, unread: Unread) -> Load | None:
         """Return no load for a collection without reports if its stream was read; None where that is not known."""
-        stream = stream_partition_of(collection, self._limits.stream_partitions)
+        stream = stream_partition_of(collection, self.stream_partitions)
         return None if stream in unread.streams else NO_LOAD
 
     def _read_reports(self, now_ms: int) -> tuple[StreamReader, Unread]:
         """Read the fleet's recent reports; a stream that is away is left out."""
-        count = self._limits.stream_partitions
         reader = StreamReader(
-            self._ends,
-            streams=count,
+            self.ends,
+            streams=self.stream_partitions,
             since_ms=now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS,
             writes=ReportWindow(),
             reads=ReportWindow(),
@@ -216,57 +196,53 @@ class ReportedHeat:
 
     def _find_consumer(self) -> int | None:
         try:
-            return self._ends.source.latest_start_ms()
+            return self.ends.source.latest_start_ms()
         except RegistryUnavailableError:
             return None
 
-    def _find_route(self, collection: str, newest: Mapping[str, Known]) -> Known:
+    def _find_route(self, collection: str, newest: Mapping[str, RoutingItem]) -> RoutingItem:
         """Ask the registry, and the journal while it is away; the routes that grew last say when."""
-        listed = newest.get(collection)
+        nothing = RoutingItem(collection, EMPTY_ROUTE)
         try:
-            return Known(self._ends.registry.get(collection), listed.raised_at_ms if listed else None)
+            return replace(newest.get(collection, nothing), route=self.ends.registry.get(collection))
         except RegistryUnavailableError:
-            item = self._ends.retry(lambda: self._ends.routing_items.read(collection))
-            return Known(EMPTY_ROUTE) if item is None else Known.of(item)
-
-    def _row(self, collection: str, found: Known, load: Load | None, now_ms: int) -> RouteRow:
-        return build_row(collection, found, load, now_ms, key_wcu=self.key_wcu)
+            return self.ends.retry(lambda: self.ends.routing_items.read(collection)) or nothing
 
 
 RunAll = Callable[[Callable[[RoutingItem], RouteRow], Iterable[RoutingItem]], Iterable[RouteRow]]
 
 
+@dataclass(frozen=True, slots=True)
 class LoadItemHeat:
     """Lists the hot keys by load items of raised ones, counted while DynamoDB refuses writes, and for seconds after.
 
     A key that was refused and not raised is not listed: load items cannot be listed.
     """
 
-    def __init__(
-        self, ends: JournalEnds, loads: LoadItems, store_clock: StoreClock, *, key_wcu: float, run_all: RunAll = map
-    ) -> None:
-        """Read nothing yet; `run_all` looks at one key after the other, or at several at the same time."""
-        self._ends = ends
-        self._run_all = run_all
-        self._loads = loads
-        self._store_clock = store_clock
-        self.key_wcu = key_wcu
+    ends: JournalEnds
+    loads: LoadItems
+    store_clock: StoreClock
+    _: KW_ONLY
+    key_wcu: float
+    """Load of one key that is hot, in WCU/s."""
+    run_all: RunAll = map
+    """Looks at one key after the other, or at several at the same time."""
 
     def list_hot(self, limit: int) -> HotList:
         """List the raised keys with the most load, hottest first, then those without: as `ReportedHeat.list_hot`."""
-        clock = self._ends.clock
+        clock = self.ends.clock
         most = max(limit, LEAST_LOOKED_AT)
-        newest = self._ends.retry(lambda: self._ends.routing_items.newest(most + 1))
-        rows = list(self._run_all(self._look_at, newest[:most]))
+        newest = self.ends.retry(lambda: self.ends.routing_items.newest(most + 1))
+        rows = list(self.run_all(self._look_at, newest[:most]))
         # Stable: the newest first among equals.
         rows.sort(key=lambda row: -(row.wcu_per_second or 0.0))
         active = sum(row.wcu_per_second is not None for row in rows)
         return HotList(tuple(rows[:limit]), active, len(newest) <= most, 0, 0, None, clock.now_ms())
 
     def _look_at(self, item: RoutingItem) -> RouteRow:
-        load = self._ends.retry(partial(self._loads.get, item.collection))
-        now_ms = self._store_clock.at(self._ends.clock.now_ms())
-        row = build_row(item.collection, Known.of(item), measure_load(load, now_ms), now_ms, key_wcu=self.key_wcu)
+        load = self.ends.retry(partial(self.loads.get, item.collection))
+        now_ms = self.store_clock.at(self.ends.clock.now_ms())
+        row = build_row(item, measure_load(load, now_ms), now_ms, key_wcu=self.key_wcu)
         return replace(row, rcu_per_second=None)
 
 

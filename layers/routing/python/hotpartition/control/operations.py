@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotpartition.control.ends import JournalEnds
-from hotpartition.control.hot_keys import HotKeys, HotList, Known, RouteRow, build_row
-from hotpartition.control.reconcile import RouteState, compare
+from hotpartition.control.hot_keys import HotKeys, RouteRow, build_row
+from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.errors import InvalidCollectionError, InvalidRequestError, Problem, RegistryUnavailableError
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import RoutingItem
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.times import format_time
 from hotpartition.engine.closing import Closing
@@ -44,15 +43,18 @@ class RoutePage:
 
 @dataclass(frozen=True, slots=True)
 class RaiseByHand:
-    """A raise by hand's result. `shard_count_before` is the least N of the messages from `generation.since_ms` on."""
+    """A raise by hand's result: the generations of the route, and N of the messages from `since_ms` on.
+
+    `shard_count_before` is the least N of them before it. `in_registry` None: there is no registry.
+    """
 
     collection: str
-    generation: Generation
-    is_changed: bool
+    changed: bool
+    shard_count: int
     shard_count_before: int
-    route: Route
-    is_in_registry: bool | None
-    """None: there is no registry."""
+    since_ms: int
+    in_registry: bool | None
+    generations: tuple[Generation, ...]
     warnings: tuple[str, ...]
 
 
@@ -69,23 +71,18 @@ class OperationsLimits:
     """Those of the table's writers; None: nothing is closed."""
 
 
+@dataclass(frozen=True, slots=True)
 class Operations:
     """Serves operators."""
 
-    def __init__(self, ends: JournalEnds, hot_keys: HotKeys, limits: OperationsLimits) -> None:
-        self._ends = ends
-        self._hot_keys = hot_keys
-        self._form = ends.form
-        self._journal = ends.journal
-        self._registry = ends.registry
-        self._telemetry = ends.telemetry
-        self._clock = ends.clock
-        self._limits = limits
-        self._raiser = ends.build_raiser()
+    ends: JournalEnds
+    hot_keys: HotKeys
+    limits: OperationsLimits
 
-    def list_hot(self, limit: int) -> HotList:
-        """List the hot keys, as `ReportedHeat.list_hot` does."""
-        return self._hot_keys.list_hot(limit)
+    @property
+    def reconciler(self) -> Reconciler:
+        """What compares the routes of journal and registry."""
+        return Reconciler(self.ends)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
         """List some routes of the journal, without their heat.
@@ -94,33 +91,10 @@ class Operations:
             InvalidRequestError: the cursor is not valid.
             RetryLaterError: the journal could not be read.
         """
-        now_ms = self._clock.now_ms()
-        items, following = self._ends.retry(lambda: self._ends.routing_items.page(cursor, limit))
-        key_wcu = self._hot_keys.key_wcu
-        rows = [build_row(i.collection, Known.of(i), None, now_ms, key_wcu=key_wcu) for i in items]
-        return RoutePage(tuple(rows), following)
-
-    def show_route(self, collection: str) -> RouteState:
-        """Compare one collection's route in both places, and show the causes of its raises.
-
-        Without a registry nothing contradicts the journal: it is `EQUAL` unless it is malformed.
-
-        Raises:
-            InvalidRequestError: the collection is malformed.
-            RetryLaterError: the journal could not be read.
-        """
-        self._form.check(collection)
-        if self._registry is None:
-            item = self._read(collection)
-            known = EMPTY_ROUTE if item is None else item.route
-            return RouteState(collection, item, None, compare(item, known), self._clock.now_ms())
-        try:
-            # Before the journal: read later, the registry could look as if it were ahead.
-            registry: Route | None = self._registry.get(collection)
-        except RegistryUnavailableError:
-            registry = None
-        item = self._read(collection)
-        return RouteState(collection, item, registry, compare(item, registry), self._clock.now_ms())
+        now_ms = self.ends.clock.now_ms()
+        items, following = self.ends.retry(lambda: self.ends.routing_items.page(cursor, limit))
+        key_wcu = self.hot_keys.key_wcu
+        return RoutePage(tuple(build_row(item, None, now_ms, key_wcu=key_wcu) for item in items), following)
 
     def raise_by_hand(
         self, collection: str, shard_count: int, *, since_ms: int | None = None, by: str | None = None
@@ -132,24 +106,24 @@ class Operations:
             MalformedGenerationError: the stored route cannot be read.
             RetryLaterError: the journal refused for seconds; whatever became of it, repeating it is safe.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self.ends.clock.now_ms()
         if since_ms is None:
-            since_ms = now_ms - SINCE_AGO_MS if self._limits.has_positions else 0
+            since_ms = now_ms - SINCE_AGO_MS if self.limits.has_positions else 0
         self._check_raise(collection, shard_count, since_ms, now_ms)
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
-        route = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True)).route
+        route = self.ends.raiser.persist(lambda: self.ends.journal.get(collection, is_strong=True)).route
         starts = (since_ms, *[missing.since_ms for missing in route.complete_raise([generation])])
         # As writers place: a raise that a pending close would undo does not hold.
         before = min(route.as_announced.shard_count_at(start) for start in starts)
         is_changed = shard_count > before
         if is_changed:
-            raised = self._raiser.raise_route(collection, (generation,), cause=Cause(BY_HAND, by=by))
+            raised = self.ends.raiser.raise_route(collection, (generation,), cause=Cause(BY_HAND, by=by))
             route, is_in_registry = raised.entry.route, raised.is_in_registry
-            self._telemetry.count(MetricName.RAISES)
+            self.ends.telemetry.count(MetricName.RAISES)
         else:
-            is_in_registry = self._raiser.publish(collection, route)
+            is_in_registry = self.ends.raiser.publish(collection, route)
         self._hold(collection, since_ms + HELD_MS - now_ms)
-        self._telemetry.event(
+        self.ends.telemetry.event(
             "raise by hand",
             collection=collection,
             generation=generation.encode(),
@@ -159,8 +133,16 @@ class Operations:
             in_registry=is_in_registry,
         )
         warnings = self._raise_warnings(route, generation, now_ms, is_changed=is_changed, is_in_registry=is_in_registry)
-        in_registry = None if self._registry is None else is_in_registry
-        return RaiseByHand(collection, generation, is_changed, before, route, in_registry, warnings)
+        return RaiseByHand(
+            collection,
+            is_changed,
+            max(shard_count, before),
+            before,
+            since_ms,
+            None if self.ends.registry is None else is_in_registry,
+            tuple(sorted(route.generations)),
+            warnings,
+        )
 
     def close_by_hand(
         self, collection: str, *, is_dry_run: bool = False, is_timed: bool = False, by: str | None = None
@@ -174,16 +156,16 @@ class Operations:
             MalformedGenerationError: the stored route cannot be read.
             RetryLaterError: the journal refused for seconds; whatever became of it, repeating it is safe.
         """
-        self._form.check(collection)
-        times = self._limits.close_times
+        self.ends.form.check(collection)
+        times = self.limits.close_times
         if times is None:
             raise InvalidRequestError.of("command", "nothing is closed here: is_closing is false, or lease_seconds 0")
-        closer = self._ends.build_closer(times, has_positions=self._limits.has_positions or is_timed)
+        closer = self.ends.build_closer(times, has_positions=self.limits.has_positions or is_timed)
         closing = closer.plan(collection, cause=Cause(BY_HAND, by=by))
         if not is_dry_run:
             closing = closer.confirm(closer.announce(closing))
             facts = {"step": str(closing.step), "refusal": closing.refusal and str(closing.refusal)}
-            self._telemetry.event("close by hand", collection=collection, by=by, **facts)
+            self.ends.telemetry.event("close by hand", collection=collection, by=by, **facts)
         return closing
 
     def _raise_warnings(
@@ -196,19 +178,19 @@ class Operations:
                 f"Each read of items from {since} on now queries {route.shard_count_at(generation.since_ms)} shard"
                 f" keys beside the base key, {self._how_long()}."
             )
-            seconds = self._limits.route_cache_seconds
+            seconds = self.limits.route_cache_seconds
             warnings.append(
                 f"Writers use the new shards within {seconds:g} s: so long a route is cached."
-                if self._registry is not None
+                if self.ends.registry is not None
                 else f"Writers that know a route of this key use the new shards within {seconds:g} s, all others as"
                 " soon as DynamoDB refuses them a write: they learn it no earlier."
             )
-        if n > self._limits.max_shard_count:
+        if n > self.limits.max_shard_count:
             warnings.append(
-                f"{n} is more than detection itself ever decides (max_shard_count is {self._limits.max_shard_count}):"
+                f"{n} is more than detection itself ever decides (max_shard_count is {self.limits.max_shard_count}):"
                 " it will not raise this collection any further."
             )
-        if is_changed and self._limits.has_positions and generation.since_ms < now_ms - LONG_AGO_MS:
+        if is_changed and self.limits.has_positions and generation.since_ms < now_ms - LONG_AGO_MS:
             warnings.append(
                 f"Pages as old as {since} get dearer to read as well, though their items stay where they are."
             )
@@ -226,25 +208,22 @@ class Operations:
     def _how_long(self) -> str:
         if not self._is_closing:
             return "for ever: nothing is closed here"
-        if self._registry is None:
+        if self.ends.registry is None:
             return "until it is closed"
         return "until it is closed: a day from then at the earliest, or once its load was high and is low again"
 
     def _hold(self, collection: str, keep_ms: int) -> None:
         """Keep the consumer from closing a collection that was raised for an event that has not begun."""
-        if self._registry is None or not self._is_closing or keep_ms <= 0:
+        if self.ends.registry is None or not self._is_closing or keep_ms <= 0:
             return
         try:
-            self._registry.mark_warm(collection, keep_ms)
+            self.ends.registry.mark_warm(collection, keep_ms)
         except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            self.ends.telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
 
     @property
     def _is_closing(self) -> bool:
-        return self._limits.has_positions and self._limits.close_times is not None
-
-    def _read(self, collection: str) -> RoutingItem | None:
-        return self._ends.retry(lambda: self._ends.routing_items.read(collection))
+        return self.limits.has_positions and self.limits.close_times is not None
 
     def _check_raise(self, collection: str, shard_count: int, since_ms: int, now_ms: int) -> None:
         """Check the values of a raise by hand.
@@ -254,7 +233,7 @@ class Operations:
         """
         problems: list[Problem] = []
         try:
-            self._form.check(collection)
+            self.ends.form.check(collection)
         except InvalidCollectionError as error:
             problems += error.problems
         if not MIN_SHARD_COUNT <= shard_count <= MAX_SHARD_COUNT:

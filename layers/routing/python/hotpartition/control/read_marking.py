@@ -1,4 +1,8 @@
-"""Marks read-hot collections: the consumer's part that watches the read reports.
+"""Finds and marks read-hot collections: the consumer's part that watches the read reports.
+
+It judges offered load: the RCU of pages, cached or not. So a cache that works does not cool the pages that it serves. A
+collection is read-hot when one second of the last five exceeds `hot_at_once_rcu`. The mark that follows lasts a minute,
+so nothing flaps. It may be wrong at no cost but a page's staleness or its units.
 
 All its state can be lost. The load is rebuilt from the streams, and a mark that is not renewed ends by itself. While
 Redis is away nothing is read from the streams either, so nothing is decided.
@@ -7,27 +11,42 @@ Redis is away nothing is read from the streams either, so nothing is decided.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 from hotpartition.control.decision_log import DecisionLog
+from hotpartition.control.ends import ControlEnds
 from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import Registry, Telemetry
-from hotpartition.core.read_heat import ReadDecision, ReadReason, decide_reads, loud_rcu
-from hotpartition.core.window import ReportWindow
+from hotpartition.core.sampler import slot_of
+from hotpartition.core.window import SLOTS_PER_SECOND, SUSTAINED_SLOTS, CollectionReports, ReportWindow
 
+READ_HOT = "read-hot"
+"""The reason of a mark."""
 RENEW_MS = 15_000
 """How often a mark is renewed, which lasts a minute: a few renewals may fail."""
 
 
-class ReadMarker:
-    """Decides on read reports, and keeps the marks in Redis. One per run of a consumer."""
+def find_heat(reads: CollectionReports, limit_rcu: float, *, now_ms: int) -> tuple[float, tuple[float, ...]] | None:
+    """Find the load of the hottest second of the last five, if it is more than the limit.
 
-    def __init__(self, *, registry: Registry, telemetry: Telemetry, hot_at_once_rcu: float) -> None:
-        self._registry = registry
-        self._telemetry = telemetry
+    Returns:
+        It, in RCU/s, and the RCU of their slots, oldest first; None: the collection is not read-hot.
+    """
+    last = slot_of(now_ms)
+    rcu = reads.units(last - SUSTAINED_SLOTS - SLOTS_PER_SECOND + 2, last)
+    totals = list(accumulate(rcu, initial=0.0))
+    second = max(end - begin for begin, end in zip(totals, totals[SLOTS_PER_SECOND:], strict=False))
+    return (second, rcu[-SUSTAINED_SLOTS:]) if second > limit_rcu else None
+
+
+class ReadMarker:
+    """Judges read reports, and keeps the marks in Redis. One per run of a consumer."""
+
+    def __init__(self, ends: ControlEnds, hot_at_once_rcu: float) -> None:
+        self._ends = ends
         self._hot_at_once_rcu = hot_at_once_rcu
-        self.window = ReportWindow(loud_rcu(hot_at_once_rcu))
-        self._log = DecisionLog(telemetry, "read decision")
+        self.window = ReportWindow(hot_at_once_rcu / SLOTS_PER_SECOND)
+        self._log = DecisionLog(ends.telemetry, "read decision")
         # by collection, when its mark was set
         self._marked_ms: dict[str, int] = {}
 
@@ -38,17 +57,23 @@ class ReadMarker:
         """
         for collection in self.window.to_judge():
             now_ms = now_ms_of(collection)
-            reads = self.window.as_mapping()[collection]
-            decision = decide_reads(collection, reads, self._hot_at_once_rcu, now_ms=now_ms)
-            if decision.reason is ReadReason.BELOW_THRESHOLD:
+            heat = find_heat(self.window.as_mapping()[collection], self._hot_at_once_rcu, now_ms=now_ms)
+            if heat is None:
                 continue
             try:
                 self._mark(collection, now_ms)
             except RegistryUnavailableError:
                 # A mark that failed is decided again in the next pass.
-                self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+                self._ends.telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
                 continue
-            self._log.say((collection, 0), decision.reason, describe_reads(decision), now_ms=now_ms)
+            rcu_per_second, per_slot_rcu = heat
+            facts = {
+                "collection": collection,
+                "reason": READ_HOT,
+                "rcu_per_second": round(rcu_per_second, 1),
+                "per_slot_rcu": [round(rcu, 1) for rcu in per_slot_rcu],
+            }
+            self._log.say((collection, 0), READ_HOT, facts, now_ms=now_ms)
 
     def forget(self, now_ms: int) -> None:
         """Drop reports that have left the horizon."""
@@ -60,15 +85,5 @@ class ReadMarker:
     def _mark(self, collection: str, now_ms: int) -> None:
         set_ms = self._marked_ms.get(collection)
         if set_ms is None or now_ms - set_ms >= RENEW_MS:
-            self._registry.mark_read_hot(collection)
+            self._ends.registry.mark_read_hot(collection)
             self._marked_ms[collection] = now_ms
-
-
-def describe_reads(decision: ReadDecision) -> dict[str, object]:
-    """Spell a decision about reads out as log fields."""
-    return {
-        "collection": decision.collection,
-        "reason": str(decision.reason),
-        "rcu_per_second": round(decision.rcu_per_second, 1),
-        "per_slot_rcu": [round(rcu, 1) for rcu in decision.per_slot_rcu],
-    }

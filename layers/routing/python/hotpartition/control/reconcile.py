@@ -60,15 +60,28 @@ class Verification:
     cursor: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Reconciler:
-    """Compares and repairs, a part at a time."""
+    """Compares and repairs: one route, or all, a part at a time."""
 
-    def __init__(self, ends: JournalEnds) -> None:
-        self._ends = ends
-        self._registry = ends.registry
-        self._telemetry = ends.telemetry
-        self._clock = ends.clock
-        self._raiser = ends.build_raiser()
+    ends: JournalEnds
+
+    def show(self, collection: str) -> RouteState:
+        """Compare one collection's route in both places, and show the causes of its raises.
+
+        Without a registry nothing contradicts the journal: it is `EQUAL` unless it is malformed.
+
+        Raises:
+            InvalidRequestError: the collection is malformed.
+            RetryLaterError: the journal could not be read.
+        """
+        self.ends.form.check(collection)
+        try:
+            # Before the journal: read later, the registry could look as if it were ahead.
+            registry = None if self.ends.registry is None else self.ends.registry.get(collection)
+        except RegistryUnavailableError:
+            registry = None
+        return self._compare(collection, self._read(collection), registry)
 
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
         """Compare a part of all routes of the journal; without a registry, look whether each can be read.
@@ -81,19 +94,20 @@ class Reconciler:
             RegistryUnavailableError: Redis did not respond.
             RetryLaterError: the journal could not be read.
         """
-        if repairs and self._registry is None:
+        if repairs and self.ends.registry is None:
             raise InvalidRequestError.of("mend", "should be false: without a registry there is nothing to copy")
-        deadline_ms = self._clock.now_ms() + budget_ms
+        deadline_ms = self.ends.clock.now_ms() + budget_ms
         part = Verification(cursor=cursor)
         while True:
-            items, part.cursor = self._ends.retry(partial(self._ends.routing_items.page, part.cursor, PAGE_ITEMS))
+            items, part.cursor = self.ends.retry(partial(self.ends.routing_items.page, part.cursor, PAGE_ITEMS))
             self._check_items(part, items, repairs=repairs)
-            is_over = self._clock.now_ms() >= deadline_ms or len(part.differences) >= MAX_DIFFERENCES
+            is_over = self.ends.clock.now_ms() >= deadline_ms or len(part.differences) >= MAX_DIFFERENCES
             if part.cursor is None or is_over:
                 return part
 
     def _check_items(self, part: Verification, items: Sequence[RoutingItem], *, repairs: bool) -> None:
-        differing = [item.collection for item in items if self._compare(item).agreement is not Agreement.EQUAL]
+        states = [self._compare(item.collection, item, self._find_in_registry(item.collection)) for item in items]
+        differing = [state.collection for state in states if state.agreement is not Agreement.EQUAL]
         part.counts[Agreement.EQUAL] += len(items) - len(differing)
         # The index may lag behind, so differences from it are checked against the item itself.
         self._note_states(part, self._settled_states(differing), repairs=repairs)
@@ -103,23 +117,26 @@ class Reconciler:
         states = [self._read_both(collection) for collection in collections]
         if not any(_may_be_on_its_way(state) for state in states):
             return states
-        self._clock.sleep(SETTLE_SECONDS)
+        self.ends.clock.sleep(SETTLE_SECONDS)
         return [self._read_both(s.collection) if _may_be_on_its_way(s) else s for s in states]
 
     def _read_both(self, collection: str) -> RouteState:
-        item = self._ends.retry(lambda: self._ends.routing_items.read(collection))
-        return self._compare(item or RoutingItem(collection, EMPTY_ROUTE))
+        registry = self._find_in_registry(collection)
+        return self._compare(collection, self._read(collection), registry)
 
-    def _compare(self, item: RoutingItem) -> RouteState:
-        registry = self._find_in_registry(item)
-        return RouteState(item.collection, item, registry, compare(item, registry), self._clock.now_ms())
+    def _read(self, collection: str) -> RoutingItem | None:
+        return self.ends.retry(partial(self.ends.routing_items.read, collection))
 
-    def _find_in_registry(self, item: RoutingItem) -> Route:
+    def _compare(self, collection: str, item: RoutingItem | None, registry: Route | None) -> RouteState:
+        route = EMPTY_ROUTE if item is None else item.route
+        # Without a registry, the journal is compared with itself.
+        agreement = compare(route, route if self.ends.registry is None else registry)
+        return RouteState(collection, item, registry, agreement, self.ends.clock.now_ms())
+
+    def _find_in_registry(self, collection: str) -> Route | None:
         """Read the registry's route: empty, where foreign data is in its place, which an operator has to remove."""
-        if self._registry is None:
-            return item.route or EMPTY_ROUTE
         try:
-            return self._registry.get(item.collection)
+            return None if self.ends.registry is None else self.ends.registry.get(collection)
         except RegistryForeignError:
             return EMPTY_ROUTE
 
@@ -130,7 +147,7 @@ class Reconciler:
                 continue
             part.differences.append((state.collection, state.agreement))
             if state.agreement is Agreement.MALFORMED:
-                report_unreadable(self._telemetry, state.collection)
+                report_unreadable(self.ends.telemetry, state.collection)
             elif repairs:
                 part.mended += self._repair(state)
 
@@ -146,19 +163,19 @@ class Reconciler:
         ahead, foreign = registry.generations - known.generations, registry.closes - known.closes
         if foreign:
             closes = sorted(close.encode() for close in foreign)
-            self._telemetry.event("the registry has closes of its own", collection=state.collection, closes=closes)
+            self.ends.telemetry.event("the registry has closes of its own", collection=state.collection, closes=closes)
             if not ahead and registry.covers(known):
                 return False
         if ahead:
-            raised = self._raiser.raise_route(state.collection, ahead, cause=Cause(AHEAD_OF_JOURNAL))
+            raised = self.ends.raiser.raise_route(state.collection, ahead, cause=Cause(AHEAD_OF_JOURNAL))
             known, is_in_registry = raised.entry.route, raised.is_in_registry
-            self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
+            self.ends.telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
         else:
-            is_in_registry = self._raiser.publish(state.collection, known)
-            self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
+            is_in_registry = self.ends.raiser.publish(state.collection, known)
+            self.ends.telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
         if not is_in_registry:
             raise RegistryUnavailableError("Redis did not take the route; repeating the command is safe")
-        self._telemetry.event(
+        self.ends.telemetry.event(
             "route mended by hand",
             collection=state.collection,
             agreement=str(state.agreement),
@@ -174,13 +191,12 @@ def _may_be_on_its_way(state: RouteState) -> bool:
     return is_missing and updated_ms is not None and state.at_ms - updated_ms < RECENT_MS
 
 
-def compare(item: RoutingItem | None, registry: Route | None) -> Agreement:
-    """Compare a route in the journal (None: there is none) with the registry's (None: Redis did not respond)."""
-    if item is not None and item.route is None:
+def compare(journal: Route | None, registry: Route | None) -> Agreement:
+    """Compare a route in the journal (None: it cannot be read) with the registry's (None: Redis did not respond)."""
+    if journal is None:
         return Agreement.MALFORMED
     if registry is None:
         return Agreement.UNKNOWN
-    journal = item.route if item is not None and item.route is not None else EMPTY_ROUTE
     if not journal.covers(registry):
         return Agreement.AHEAD_OF_JOURNAL
     return Agreement.EQUAL if registry.covers(journal) else Agreement.MISSING_IN_REGISTRY

@@ -54,10 +54,7 @@ class StreamReader:
         self.writes = writes
         self.reads = reads
         self.entries = self.malformed = self.out_of_window = 0
-        self._source = ends.source
-        self._telemetry = ends.telemetry
-        self._clock = ends.clock
-        self._form = ends.form
+        self._ends = ends
         self._most_reads = most_reads
         self._skips_logged = 0
         now_ms, first_id = ends.clock.now_ms(), f"{max(since_ms, 0)}-0"
@@ -79,7 +76,7 @@ class StreamReader:
             try:
                 is_read = self._read_stream(stream, cursor)
             except RegistryUnavailableError:
-                self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+                self._ends.telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
                 unread.unavailable.add(stream)
                 is_read = False
             if not is_read:
@@ -92,9 +89,9 @@ class StreamReader:
 
     def _read_stream(self, stream: int, cursor: _Cursor) -> bool:
         """Read one stream; say whether its end was reached."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._ends.clock.now_ms()
         for _ in islice(count(), self._most_reads):
-            entries = self._source.read(stream, cursor.after_id, READ_LIMIT)
+            entries = self._ends.source.read(stream, cursor.after_id, READ_LIMIT)
             if entries:
                 cursor.after_id = entries[-1].entry_id
                 self._take(entries)
@@ -104,9 +101,9 @@ class StreamReader:
         return False
 
     def _take(self, entries: Sequence[StreamEntry]) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._ends.clock.now_ms()
         self.entries += len(entries)
-        decode, check, add = Report.decode, self._form.check, self.writes.add
+        decode, check, add = Report.decode, self._ends.form.check, self.writes.add
         for entry_id, text in entries:
             try:
                 report = decode(text)
@@ -122,4 +119,4 @@ class StreamReader:
         self.malformed += 1
         self._skips_logged += 1
         if self._skips_logged <= MAX_SKIPS_LOGGED:
-            self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=reason[:REASON_LENGTH])
+            self._ends.telemetry.event("malformed report skipped", entry_id=entry_id, reason=reason[:REASON_LENGTH])

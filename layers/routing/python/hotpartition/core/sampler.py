@@ -20,9 +20,6 @@ from typing import NamedTuple
 SLOT_MS = 250
 """Length of a slot, aligned to wall time. Part of the report format: all environments must agree on it."""
 
-MAX_TRACKED_COLLECTIONS = 4096
-"""Collections counted in one slot before sampling goes on request by request, as `LoadSampler` says."""
-
 
 def slot_of(time_ms: int) -> int:
     """Return the number of the slot that an instant belongs to."""
@@ -47,18 +44,10 @@ _new_tuple = tuple.__new__  # the named tuple's own `__new__` takes as long as a
 class LoadSampler:
     """Counts WCU or RCU per collection and slot, and says when a request crosses a sampling point.
 
-    Memory is bounded without biasing the estimate: past `MAX_TRACKED_COLLECTIONS` collections in one slot, each
-    further request is sampled on its own, as if it were the only one of a source of its own.
+    It keeps the collections of one slot, which are no more than a process has requests in 250 ms.
     """
 
-    def __init__(
-        self,
-        *,
-        environment_id: str,
-        sampling_distance: float,
-        random: Callable[[], float],
-        max_tracked: int = MAX_TRACKED_COLLECTIONS,
-    ) -> None:
+    def __init__(self, *, environment_id: str, sampling_distance: float, random: Callable[[], float]) -> None:
         """Start with no counts.
 
         `environment_id` is unique in the fleet and made on the environment's first request, since SnapStart clones
@@ -67,25 +56,18 @@ class LoadSampler:
         self._environment_id = environment_id
         self._z = sampling_distance
         self._random = random
-        self._max_tracked = max_tracked
         self._slot = self._began_ms = self._ends_ms = 0
         # By collection: units until its next sampling point, and the points crossed in this slot. Numbers in two
         # dictionaries, since lists would keep the garbage collector busy.
         self._left: dict[str, float] = {}
         self._crossed: dict[str, int] = {}
-        self._lone = 0
 
     def record(self, collection: str, units: float, now_ms: int) -> Crossing | None:
         """Count one request, throttled or not, cached or not; return the last sampling point it crossed."""
         if not self._began_ms <= now_ms < self._ends_ms:
             self._begin(now_ms)
         lefts, z = self._left, self._z
-        if collection in lefts:
-            left = lefts[collection] - units
-        elif len(lefts) < self._max_tracked:
-            left = self._random() * z - units
-        else:
-            return self._sample_lone(units)
+        left = (lefts[collection] if collection in lefts else self._random() * z) - units
         if left >= 0:
             lefts[collection] = left
             return None
@@ -105,11 +87,3 @@ class LoadSampler:
         self._ends_ms = self._began_ms + SLOT_MS
         self._left.clear()
         self._crossed.clear()
-
-    def _sample_lone(self, units: float) -> Crossing | None:
-        point = self._random() * self._z
-        if units <= point:
-            return None
-        self._lone += 1
-        source = f"{self._environment_id}.{self._lone}"
-        return _new_tuple(Crossing, (self._slot, source, ceil((units - point) / self._z) * self._z))

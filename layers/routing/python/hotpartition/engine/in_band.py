@@ -31,7 +31,7 @@ from hotpartition.core.sampler import slot_of
 from hotpartition.core.times import StoreClock
 from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
-from hotpartition.engine.load_counting import Offer
+from hotpartition.engine.load_counting import Offer, WriteCounting
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import keep_newest
 
@@ -78,7 +78,7 @@ class _Mark:
     refused_since_ms: int = 0
 
 
-class InBandCounting:
+class InBandCounting(WriteCounting):
     """`WriteCounting` of marked keys, which raises hot ones. Safe under threads."""
 
     first_sample_wcu = FIRST_SAMPLE_WCU

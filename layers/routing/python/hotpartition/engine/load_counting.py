@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from hotpartition.core.errors import RetryLaterError, ThrottledError
 from hotpartition.core.items import ItemKey
@@ -22,8 +22,11 @@ class Offer(NamedTuple):
     shard_count: int = 0
 
 
-class WriteCounting(Protocol):
-    """Counts the writes to a table. Fails open: a write that cannot be counted is stored all the same."""
+class WriteCounting:
+    """Counts the writes to a table: not at all, where hot keys are not looked for.
+
+    Fails open: a write that cannot be counted is stored all the same.
+    """
 
     def offered(self, offer: Offer, now_ms: int) -> Report | None:
         """Count one write, before its first attempt; return its report, if it was sampled."""
@@ -75,8 +78,8 @@ class ReportedPages(_Reported):
             self._reports.send(Report(collection, *crossing, pages=crossing.value / rcu))
 
 
-class ReportedWrites(_Reported):
-    """`WriteCounting` by reports."""
+class ReportedWrites(_Reported, WriteCounting):
+    """`WriteCounting` by reports: decisions follow the load, so neither refusals nor successes count by themselves."""
 
     def offered(self, offer: Offer, now_ms: int) -> Report | None:
         """Implement `WriteCounting.offered`."""
@@ -99,26 +102,3 @@ class ReportedWrites(_Reported):
         throttled = report._replace(is_throttled=True)
         self._reports.send(throttled)
         return throttled
-
-    def served(self, collection: str) -> None:
-        """Implement `WriteCounting.served`: nothing."""
-
-    def alarm(self, collection: str, now_ms: int) -> None:
-        """Implement `WriteCounting.alarm`: nothing, since decisions follow the load, not refusals."""
-        del collection, now_ms
-
-
-class Uncounted:
-    """`WriteCounting` where hot keys are not looked for."""
-
-    def offered(self, offer: Offer, now_ms: int) -> None:
-        """Implement `WriteCounting.offered`."""
-
-    def refused(self, offer: Offer, now_ms: int, report: Report | None, error: RetryLaterError) -> None:
-        """Implement `WriteCounting.refused`."""
-
-    def served(self, collection: str) -> None:
-        """Implement `WriteCounting.served`."""
-
-    def alarm(self, collection: str, now_ms: int) -> None:
-        """Implement `WriteCounting.alarm`."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from threading import Event, Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -46,8 +45,9 @@ OtherT = TypeVar("OtherT")
 Key = tuple[str, str]
 """Of a value: its subject (a collection, an item), and which value of it."""
 
-LoadMany = Callable[[Sequence[Key]], Mapping[Key, tuple[ValueT, float]]]
-"""Loads values together: of each, the value and what it cost."""
+Loaded = Mapping[Key, tuple[ValueT, float]]
+"""Values that were loaded together: of each, the value and what it cost."""
+LoadMany = Callable[[Sequence[Key]], Loaded[ValueT]]
 
 
 class Codec(Protocol[ValueT]):
@@ -273,7 +273,7 @@ class ReadCache(Generic[ValueT]):
         if not self._limits.ttl_ms:
             value, units = load()
             return Cached(value, Origin.LOADED, 0, units)
-        return self._serve(*self._find(key, load, remaining_ms))
+        return self._serve(*self._find(key, lambda _: {key: load()}, remaining_ms))
 
     def get_many(self, keys: Iterable[Key], load: LoadMany[ValueT]) -> dict[Key, Cached[ValueT]]:
         """Do as `get` for several keys, with one call of `load` for all that have to be loaded.
@@ -288,22 +288,18 @@ class ReadCache(Generic[ValueT]):
             return {key: Cached(value, Origin.LOADED, 0, units) for key, (value, units) in load(keys).items()}
         found: dict[Key, _Found[ValueT]] = {}
         flights: dict[Key, _Flight[ValueT]] = {}
-        try:
-            for key in keys:
-                held = self._held(key)
-                if held is not None and held.freshness.is_fresh_at(self._now_ms()):
-                    found[key] = held, Origin.L1
-                    continue
-                mine, flight = self._board(key)
-                if flight is mine:
-                    flights[key] = mine
-            found |= self._fly_together(flights, load)
-        finally:
-            for key, flight in flights.items():
-                self._land(key, flight)
+        for key in keys:
+            held = self._held(key)
+            if held is not None and held.freshness.is_fresh_at(self._now_ms()):
+                found[key] = held, Origin.L1
+                continue
+            mine, flight = self._board(key)
+            if flight is mine:
+                flights[key] = mine
+        found |= self._fly(flights, load, wait_ms=None)
         # What another thread loads is waited for. And while some were loaded, others may have passed the bound.
         while late := [key for key in keys if key not in found or not self._is_in_time(*found[key])]:
-            found |= {key: self._find(key, partial(_load_one, load, key), float("inf")) for key in late}
+            found |= {key: self._find(key, load, float("inf")) for key in late}
         return {key: self._serve(*found[key]) for key in keys}
 
     def forget(self, subject: str) -> None:
@@ -315,18 +311,18 @@ class ReadCache(Generic[ValueT]):
         with self._lock:
             self._changes.note(subject, now_ms)
 
-    def _find(self, key: Key, load: Callable[[], tuple[ValueT, float]], remaining_ms: float) -> _Found[ValueT]:
+    def _find(self, key: Key, load: LoadMany[ValueT], remaining_ms: float) -> _Found[ValueT]:
         while True:
             held = self._held(key)
             if held is not None and held.freshness.is_fresh_at(self._now_ms()):
                 return held, Origin.L1
             mine, flight = self._board(key)
             if flight is mine:
-                return self._fly(key, mine, load, remaining_ms=remaining_ms)
+                return self._fly({key: mine}, load, wait_ms=remaining_ms)[key]
             if held is not None and held.freshness.is_usable_at(self._now_ms()):
                 return held, Origin.L1
             if not flight.landed.wait(None if remaining_ms == float("inf") else remaining_ms / 1000):
-                return self._obtain(key, load, remaining_ms=0.0)
+                return self._fly({key: mine}, load, wait_ms=0.0)[key]
             if flight.error is not None:
                 raise flight.error.with_traceback(None)
             if flight.entry is not None:
@@ -350,47 +346,35 @@ class ReadCache(Generic[ValueT]):
         return mine, flight
 
     def _fly(
-        self,
-        key: Key,
-        flight: _Flight[ValueT],
-        load: Callable[[], tuple[ValueT, float]],
-        *,
-        remaining_ms: float,
-    ) -> _Found[ValueT]:
-        """Obtain the value for all threads of this process that ask meanwhile."""
-        try:
-            flight.entry, origin = self._obtain(key, load, remaining_ms=remaining_ms, flight=flight)
-        except Exception as error:
-            flight.error = error
-            raise
-        else:
-            return flight.entry, origin
-        finally:
-            self._land(key, flight)
-
-    def _fly_together(
-        self, flights: Mapping[Key, _Flight[ValueT]], load: LoadMany[ValueT]
+        self, flights: Mapping[Key, _Flight[ValueT]], load: LoadMany[ValueT], *, wait_ms: float | None
     ) -> dict[Key, _Found[ValueT]]:
-        """Obtain values for all threads of this process that ask meanwhile."""
+        """Obtain values for all threads of this process that ask meanwhile: the fleet's, or load them.
+
+        Raises:
+            Exception: as `get_many`, and what `_wait_for_fleet` raises; `wait_ms` None: it is not waited.
+        """
         found: dict[Key, _Found[ValueT]] = {}
         looks: dict[Key, _Look[ValueT]] = {}
-        for key, flight in flights.items():
-            look = self._look(key)
-            if look.held is not None and look.is_enough:
-                flight.entry, found[key] = look.held, (look.held, look.origin)
+        try:
+            for key, flight in flights.items():
+                look = self._look(key) if wait_ms is None else self._wait_for_fleet(key, wait_ms)
+                if look.held is not None and look.is_enough:
+                    flight.entry, found[key] = look.held, (look.held, look.origin)
+                    self._land(key, flight)
+                else:
+                    looks[key] = look
+            read_at_ms = self._now_ms()
+            loaded = _try_load(load, list(looks))
+            for key, look in looks.items():
+                found[key] = self._take(key, loaded, look, flights[key], read_at_ms)
+                flights[key].entry = found[key][0]
+        except Exception as error:
+            for flight in flights.values():
+                flight.error = error if flight.entry is None else None
+            raise
+        finally:
+            for key, flight in flights.items():
                 self._land(key, flight)
-            else:
-                looks[key] = look
-        read_at_ms = self._now_ms()
-        loaded = _load_together(load, list(looks))
-        for key, look in looks.items():
-            flight = flights[key]
-            try:
-                found[key] = self._load(key, partial(loaded, key), look, flight=flight, read_at_ms=read_at_ms)
-            except Exception as error:
-                for each in flights.values():
-                    each.error = error if each.entry is None else None
-                raise
         return found
 
     def _land(self, key: Key, flight: _Flight[ValueT]) -> None:
@@ -399,32 +383,23 @@ class ReadCache(Generic[ValueT]):
                 del self._flights[key]
         flight.landed.set()
 
-    def _obtain(
-        self,
-        key: Key,
-        load: Callable[[], tuple[ValueT, float]],
-        *,
-        remaining_ms: float,
-        flight: _Flight[ValueT] | None = None,
-    ) -> _Found[ValueT]:
-        """Take the fleet's value, or load it for the fleet, or for this process where another's load takes long.
+    def _wait_for_fleet(self, key: Key, wait_ms: float) -> _Look[ValueT]:
+        """Look for a value until there is one, or the lease to load it, or another process's load takes too long.
 
         Raises:
             RetryLaterError: DynamoDB refused a moment ago, another process loads, and there is no value to serve.
         """
-        deadline_ms = self._now_ms() + min(WAIT_MS, remaining_ms)
+        deadline_ms = self._now_ms() + min(WAIT_MS, wait_ms)
         while True:
             look = self._look(key)
-            if look.held is not None and look.is_enough:
-                return look.held, look.origin
-            if look.store is None or look.leased_at_ms is not None:
-                return self._load(key, load, look, flight=flight)
+            if look.is_enough or look.store is None or look.leased_at_ms is not None:
+                return look
             now_ms = self._now_ms()
             pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
             if now_ms + pause_ms >= deadline_ms:
                 if (refusal := self._refusals.get(key)) is not None and now_ms < refusal.until_ms:
                     raise refusal.error.with_traceback(None)
-                return self._load(key, load, look)
+                return look
             self._clock.sleep(pause_ms / 1000)
 
     def _look(self, key: Key) -> _Look[ValueT]:
@@ -471,20 +446,20 @@ class ReadCache(Generic[ValueT]):
             return None
         return _Entry(value, stored.leased_at_ms, stored.units, size, freshness)
 
-    def _load(
+    def _take(
         self,
         key: Key,
-        load: Callable[[], tuple[ValueT, float]],
+        loaded: Loaded[ValueT] | Exception,
         look: _Look[ValueT],
-        *,
-        flight: _Flight[ValueT] | None = None,
-        read_at_ms: float | None = None,
+        flight: _Flight[ValueT],
+        read_at_ms: float,
     ) -> _Found[ValueT]:
-        """Load the value, for all with a lease; where that fails, take the last one."""
+        """Take the value that was loaded, for all with a lease; where that failed, take the last one."""
         leased_at_ms, store = look.leased_at_ms, look.store if look.leased_at_ms is not None else None
-        read_at_ms = self._now_ms() if read_at_ms is None else read_at_ms
         try:
-            value, units = load()
+            if isinstance(loaded, Exception):
+                raise loaded
+            value, units = loaded[key]
         except self._excused as error:
             if isinstance(error, RetryLaterError):
                 self._remember_refusal(key, error)
@@ -499,9 +474,8 @@ class ReadCache(Generic[ValueT]):
         size = self._codec.size_bytes(value) if payload is None else len(payload)
         entry = _Entry(value, leased_at_ms, units, size, freshness)
         self._memory.put(key, entry)
-        if flight is not None:  # the other threads do not wait for Redis
-            flight.entry = entry
-            self._land(key, flight)
+        flight.entry = entry
+        self._land(key, flight)  # the other threads do not wait for Redis
         if store is not None and payload is not None and leased_at_ms is not None:
             self._store_for_all(key, store, StoredPage(payload, leased_at_ms, self._limits.keep_ms, cost_ms, units))
         return entry, Origin.LOADED
@@ -546,25 +520,12 @@ class ReadCache(Generic[ValueT]):
         return self._timer() * 1000
 
 
-def _load_one(load: LoadMany[ValueT], key: Key) -> tuple[ValueT, float]:
-    return load([key])[key]
-
-
-def _load_together(load: LoadMany[ValueT], keys: Sequence[Key]) -> Callable[[Key], tuple[ValueT, float]]:
-    """Load values once, and return what gives each, or raises what loading them raised."""
-    loaded: Mapping[Key, tuple[ValueT, float]] = {}
-    failed: Exception | None = None
+def _try_load(load: LoadMany[ValueT], keys: Sequence[Key]) -> Loaded[ValueT] | Exception:
+    """Load values, once for all; return an error where loading them failed."""
     try:
-        loaded = load(keys) if keys else {}
+        return load(keys) if keys else {}
     except Exception as error:  # noqa: BLE001 - raised for each key that has no value
-        failed = error.with_traceback(None)
-
-    def take(key: Key) -> tuple[ValueT, float]:
-        if failed is not None:
-            raise failed
-        return loaded[key]
-
-    return take
+        return error
 
 
 _METRICS = {

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from hotpartition.core.errors import MalformedGenerationError, RegistryForeignError
+from hotpartition.core.freshness import COPIES
 from hotpartition.core.ports import ReadRoute, Telemetry
-from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.route import Member, Route, decode_member
 from hotpartition.redis.cluster import RedisConnection, closing_key, raises_key, read_hot_key, route_key, warm_key
 
@@ -65,7 +65,7 @@ class RedisRegistry:
     def mark_read_hot(self, collection: str) -> None:
         """Implement `Registry.mark_read_hot`."""
         key = read_hot_key(self._table_name, collection)
-        self._connection.call(key, lambda client: client.set(key, PAGE_COPIES, px=READ_HOT_TTL_MS))
+        self._connection.call(key, lambda client: client.set(key, COPIES, px=READ_HOT_TTL_MS))
 
     def add(self, collection: str, members: Iterable[Member]) -> None:
         """Implement `Registry.add`."""
@@ -118,9 +118,9 @@ class RedisRegistry:
         """Return how many copies there are: 0 without a mark, and for foreign data."""
         if not mark:
             return 0
-        if mark == str(PAGE_COPIES):
-            return PAGE_COPIES
-        self._report(collection, f"{key} does not hold {PAGE_COPIES}: {mark!r}")
+        if mark == str(COPIES):
+            return COPIES
+        self._report(collection, f"{key} does not hold {COPIES}: {mark!r}")
         return 0
 
     @contextmanager

@@ -30,7 +30,7 @@ from hotpartition.core.route import MAX_CHOICES
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.core.times import SECOND_MS, StoreClock
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.load_counting import ReportedPages, ReportedWrites, Uncounted, WriteCounting
+from hotpartition.engine.load_counting import ReportedPages, ReportedWrites, WriteCounting
 from hotpartition.engine.route_cache import MAX_ROUTES, Routes
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.settings import ADAPTIVE, IN_BAND_READ, READ, Settings
@@ -157,7 +157,7 @@ def build_fixed_engine(
     """Build the engine of a table whose routes the code sets: nothing is counted, and nothing is closed."""
     limits = {"form": form, "choices": choices, "budget_ms": budget_ms}
     engine = _build(Ends(telemetry=telemetry, clock=clock), routes, limits, has_journal=False)
-    return replace(engine, written_by=_build_writer(engine, Uncounted(), None))
+    return replace(engine, written_by=_build_writer(engine, WriteCounting(), None))
 
 
 def _build(ends: Ends, routes: Routes, limits: Mapping[str, Any], **reading: Any) -> Engine:
@@ -220,7 +220,7 @@ def _find_by_reports(ends: Ends, settings: Settings, leases: Leases | None) -> t
         background=ends.background,
     )
     if ends.reports is None or settings.function in READ:
-        return routes, Uncounted()
+        return routes, WriteCounting()
     sampler = _build_sampler(ends, settings.sampling_distance_wcu)
     return routes, ReportedWrites(sampler=sampler, reports=ends.reports, telemetry=ends.telemetry)
 
@@ -238,7 +238,7 @@ def _find_in_band(
     journal, loads, clock, telemetry = cast("Journal", ends.journal), ends.loads, ends.clock, ends.telemetry
     routes = JournalRoutes(journal=journal, telemetry=telemetry, now_ms=clock.now_ms, random=clock.random)
     if loads is None:
-        return routes, Uncounted()
+        return routes, WriteCounting()
     from hotpartition.engine.in_band import InBandCounting  # noqa: PLC0415 - as above
     from hotpartition.engine.raising import Raiser  # noqa: PLC0415 - as above
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hotpartition.control.consumer import Consumer
     from hotpartition.control.hot_keys import RunAll
     from hotpartition.control.operations import Operations
-    from hotpartition.control.reconcile import Reconciler
     from hotpartition.redis.cluster import RedisConnection
 
 
@@ -60,11 +59,12 @@ def build_consumer(
     )
 
 
-def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Reconciler]:
-    """Build the jobs of the operations function."""
+def open_operations(environ: Mapping[str, str], telemetry: Telemetry) -> Operations:
+    """Build the job of the operations function."""
     settings = Settings.from_env(environ, name_of("operate", environ))
     if settings.function == "operate":
-        return open_operations(settings, telemetry)
+        ends = _open_ends(settings, telemetry, connect_redis(settings, telemetry, "operations", is_patient=True))
+        return build_operations(ends, settings)
     return open_in_band_operations(
         open_calls(settings),
         find_journal(settings),
@@ -76,24 +76,16 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operati
     )
 
 
-def open_operations(settings: Settings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
-    """Build the jobs of the operations function from its settings."""
-    from hotpartition.control.reconcile import Reconciler  # noqa: PLC0415 - see this module's docstring
-
-    connection = connect_redis(settings, telemetry, "operations", is_patient=True)
-    ends = _open_ends(settings, telemetry, connection)
-    return build_operations(ends, settings), Reconciler(ends)
-
-
 def build_operations(ends: ControlEnds, settings: Settings, *, times: CloseTimes = TIMES) -> Operations:
     """Build the operations job, on any ends."""
-    from hotpartition.control.hot_keys import ReportedHeat, ReportLimits  # noqa: PLC0415 - see above
-    from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - see above
+    from hotpartition.control.hot_keys import ReportedHeat  # noqa: PLC0415 - see this module's docstring
+    from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - as above
 
-    reports = ReportLimits(
-        stream_partitions=settings.stream_partitions,
-        hot_sustained_wcu=settings.hot_sustained_wcu,
+    hot_keys = ReportedHeat(
+        ends,
+        key_wcu=settings.hot_sustained_wcu,
         hot_at_once_rcu=settings.hot_at_once_rcu,
+        stream_partitions=settings.stream_partitions,
     )
     limits = OperationsLimits(
         max_shard_count=settings.max_shard_count,
@@ -101,7 +93,7 @@ def build_operations(ends: ControlEnds, settings: Settings, *, times: CloseTimes
         has_positions=settings.has_positions,
         close_times=find_close_times(settings, times),
     )
-    return Operations(ends, ReportedHeat(ends, reports), limits)
+    return Operations(ends, hot_keys, limits)
 
 
 def open_in_band_operations(
@@ -115,14 +107,13 @@ def open_in_band_operations(
     has_positions: bool = False,
     run_all: RunAll = map,
     times: CloseTimes = TIMES,
-) -> tuple[Operations, Reconciler]:
-    """Build the jobs where there is no Redis, over a client of DynamoDB.
+) -> Operations:
+    """Build the job where there is no Redis, over a client of DynamoDB.
 
     `has_positions`: whether positions are times; `run_all` is as `LoadItemHeat` takes it.
     """
     from hotpartition.control.hot_keys import LoadItemHeat  # noqa: PLC0415 - see this module's docstring
     from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - as above
-    from hotpartition.control.reconcile import Reconciler  # noqa: PLC0415 - as above
     from hotpartition.engine.journal_routes import REFRESH_SECONDS  # noqa: PLC0415 - as above
 
     store_clock = StoreClock()
@@ -141,7 +132,7 @@ def open_in_band_operations(
         has_positions=has_positions,
         close_times=find_close_times(settings, times),
     )
-    return Operations(ends, hot_keys, limits), Reconciler(ends)
+    return Operations(ends, hot_keys, limits)
 
 
 def _open_ends(settings: Settings, telemetry: Telemetry, connection: RedisConnection) -> ControlEnds:
