@@ -158,7 +158,7 @@ def believe(_, collection, addition, budget):
 def sum_what_redis_shows(summer, gatherer, **options):
     """Trust the routes in Redis, which loses some and gets others late: sums lack shards."""
     init_summer(summer, gatherer, **options)
-    gatherer._has_journal = False
+    gatherer.has_journal = False
 
 
 def count_no_change(request, addition, names, values=()):

@@ -182,7 +182,7 @@ class _RushRun(MessageRun):
 
     def start(self) -> None:
         """Begin with a conversation that was raised before, and marked if the rush says so."""
-        raiser = build_control_ends("raiser", TABLE.journal, self, Process(), 0).build_raiser()
+        raiser = build_control_ends("raiser", TABLE.journal, self, Process(), 0).raiser
         generation = Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT)
         self.engine.spawn(lambda: raiser.raise_route(self.conversation, (generation,), cause=Cause("preset")))
         if self.rush.copies:

@@ -95,7 +95,7 @@ class RaisesByHand(_Operators):
     count: int = 0
 
     def _build(self, world: World, process: Process, index: int) -> Raiser:
-        return build_control_ends("raiser", self.place, world, process, index).build_raiser()
+        return build_control_ends("raiser", self.place, world, process, index).raiser
 
     def _run(self) -> None:
         engine, random = self.world.engine, self._random

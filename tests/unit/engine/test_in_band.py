@@ -44,7 +44,7 @@ class Fleet:
         clock = self.clock.as_clock(Random(seed).random)
         ends = Ends(telemetry=self.telemetry, clock=clock, journal=self.journal, loads=self.loads)
         settings = Settings.defaults("in_band()", close_after_seconds=BUCKET_MS / 1_000, **settings)
-        return build_engine(ends, settings, form=KeyForm()).writer._counting
+        return build_engine(ends, settings, form=KeyForm()).writer.counting
 
     def offer(self, counting, wcu, seconds, *, error=KEY_RANGE_THROTTLE, shard_count=0, pause_ms=5):
         """Offer a load, all of which is refused by `error`, if there is one."""
@@ -81,7 +81,7 @@ class TestCounting:
         for error in (None, ThrottledError(["TableWriteAccountLimitExceeded"]), AWAY):
             counting = fleet.process()
             fleet.offer(counting, 5_000, 2, error=error)
-            assert counting._routes.for_write("room") is EMPTY_ROUTE
+            assert counting.routes.for_write("room") is EMPTY_ROUTE
         assert fleet.table.calls == []
 
     @pytest.mark.parametrize("is_raising", [True, False])
@@ -128,7 +128,7 @@ class TestCounting:
         fleet.table.on_call = failing("update room", always=AWAY)
         fleet.offer(counting, 4_000, 2)
         assert "update room" in fleet.table.calls
-        assert counting._routes.for_write("room") == EMPTY_ROUTE
+        assert counting.routes.for_write("room") == EMPTY_ROUTE
         fleet.table.on_call = failing("update room", *[AWAY] * 3)
         fleet.offer(counting, 4_000, 1)
         assert fleet.raises == 1
@@ -146,7 +146,7 @@ class TestCounting:
         """A read tells no time of the raise: the journal is asked for it before shards are doubled."""
         fleet.offer(fleet.process(), 4_000, 1)
         second, count = fleet.process(), fleet.shard_count
-        second._routes.learn("room", JournalEntry(fleet.table.routes["room"].route))
+        second.routes.learn("room", JournalEntry(fleet.table.routes["room"].route))
         fleet.offer(second, 4_000, 2.5, shard_count=count)
         assert fleet.shard_count == count
 
@@ -178,14 +178,14 @@ class TestRoutes:
     """What knows the routes where there is no Redis."""
 
     def test_look_ups_pause_longer_and_longer_while_they_show_nothing(self, fleet):
-        routes = fleet.process()._routes
+        routes = fleet.process().routes
         for _ in range(10_000):
             fleet.clock.now_ms += 1
             routes.refused("room")
         assert 12 <= len(fleet.table.calls) <= 14
 
     def test_a_journal_that_is_away_is_asked_again_a_moment_later(self, fleet):
-        routes, known = fleet.process()._routes, route_of((8, 0))
+        routes, known = fleet.process().routes, route_of((8, 0))
         fleet.table.routes["room"] = JournalEntry(known, START_MS)
         assert routes.refused("room") == known
         fleet.table.failures = [AWAY]
@@ -201,7 +201,7 @@ class CoolingFleet(Fleet):
         super().__init__()
         self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
         self.table.routes["room"] = JournalEntry(route_of((8, START_MS - 60_000)), START_MS)
-        self.processes = [self.process(seed)._cooling for seed in range(20)]
+        self.processes = [self.process(seed).cooling for seed in range(20)]
         self.pass_buckets(2)
 
     def pass_buckets(self, count):

@@ -158,7 +158,7 @@ def test_no_write_waits_for_another_ones_look(world):
 def test_who_must_meet_has_its_lease_from_what_it_has_just_read(world):
     """And later from the others', while it holds. It is passed on once: closing in band checks the key then."""
     renewed, at_ms = [], START + 11 * MINUTE
-    world.subject._leases.on_renewed = lambda key, entry: renewed.append((key.collection, entry.date_ms))
+    world.subject.leases.on_renewed = lambda key, entry: renewed.append((key.collection, entry.date_ms))
     assert world.meet(START, START)
     assert world.meet(START + 9 * MINUTE, None)
     assert world.looks == 1

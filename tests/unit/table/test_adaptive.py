@@ -169,7 +169,7 @@ def test_arguments_come_before_the_environment(plain, create):
     for variables, place in ((environ, BEFORE), (apart, JournalPlace("routes", "pk", sort_key=""))):
         shards = adaptive(environ=variables, registry_host="b.example", registry_tls=False)
         built = ShardedTable(plain, shards=shards)._open("PutItem").items.sharding.routes
-        assert built.engine.routes._registry._connection._options["url"] == "redis://b.example:6380"
+        assert built.engine.routes.registry._connection._options["url"] == "redis://b.example:6380"
         assert built.journal == place
 
 
@@ -177,7 +177,7 @@ def test_leases_are_for_tables_that_may_be_closed(plain):
     for closing in (False, True):
         shards = adaptive(environ={"HOTPARTITION_REGISTRY_HOST": "a"}, closing=closing)
         routes = ShardedTable(plain, shards=shards, position=lambda _: 1)._open("PutItem").items.sharding.routes
-        assert (routes.writer._leases is not None) is closing
+        assert (routes.writer.leases is not None) is closing
 
 
 @pytest.mark.parametrize("limit", [{}, {"Limit": 2}])

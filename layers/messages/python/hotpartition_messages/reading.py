@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -67,28 +67,19 @@ class PageResult:
     age_ms: int | None = None
 
 
+@dataclass(eq=False)
 class MessageReader:
     """Reads messages. One per execution environment."""
 
-    def __init__(
-        self,
-        gatherer: Gatherer[str, Message],
-        *,
-        now_ms: Callable[[], int],
-        settle_ms: float,
-        cache: ReadCache[Page[str, Message]] | None = None,
-        counting: ReportedPages | None = None,
-    ) -> None:
-        """Start with nothing read.
-
-        Farther than `settle_ms` behind the present no message is expected to come any more. `cache` has the newest
-        pages of read-hot conversations, and `counting` gets each that it served; None: they are read as all others.
-        """
-        self.gatherer = gatherer
-        self._cache = cache
-        self._counting = counting
-        self._now_ms = now_ms
-        self._settle_ms = settle_ms
+    gatherer: Gatherer[str, Message]
+    _: KW_ONLY
+    now_ms: Callable[[], int]
+    settle_ms: float
+    """How far behind the present no message is expected to come any more."""
+    cache: ReadCache[Page[str, Message]] | None = None
+    """Has the newest pages of read-hot conversations; None: they are read as all others."""
+    counting: ReportedPages | None = None
+    """Counts each page that the cache served."""
 
     def read_page(
         self,
@@ -104,16 +95,16 @@ class MessageReader:
         Raises:
             RetryLaterError: a key could not be read within the budget.
         """
-        started_ms = self._now_ms()
+        started_ms = self.now_ms()
         page_range = build_range(request)
         if page_range is None:
             return self._result(request, Page((), has_more=False), started_ms)
         gather = partial(self._gather, is_strong=request.is_strong, remaining_ms=remaining_ms, fits=fits)
-        if self._cache is not None and request.is_newest:
+        if self.cache is not None and request.is_newest:
             known = self.gatherer.routes.for_read(request.conversation_id)
             gather = partial(gather, hint=known.route)
             if known.copies:
-                return self._read_cached(self._cache, request, partial(gather, page_range), remaining_ms)
+                return self._read_cached(self.cache, request, partial(gather, page_range), remaining_ms)
         return self._result(request, gather(page_range, request.limit, started_ms), started_ms)
 
     def read_message(
@@ -133,7 +124,7 @@ class MessageReader:
         message = choose_copy([copy.item for copy in copies])
         if message.deleted_at is not None:
             raise MessageGoneError(conversation_id, message_id)
-        if not message.is_shown_at(self._now_ms()):
+        if not message.is_shown_at(self.now_ms()):
             raise MessageNotFoundError(conversation_id, message_id)
         return message
 
@@ -163,13 +154,13 @@ class MessageReader:
         limit = next(each for each in CACHED_LIMITS if each >= request.limit)
 
         def fill() -> tuple[Page[str, Message], float]:
-            page = gather(limit, self._now_ms())
+            page = gather(limit, self.now_ms())
             return page, page.units
 
         cached = cache.get((request.conversation_id, f"newest-{limit}"), fill, remaining_ms=remaining_ms)
-        if self._counting is not None and not cached.is_loaded:
-            self._counting.count(request.conversation_id, cached.units)
-        now_ms = self._now_ms()
+        if self.counting is not None and not cached.is_loaded:
+            self.counting.count(request.conversation_id, cached.units)
+        now_ms = self.now_ms()
         page = narrow_newest(cached.value, request.limit, lambda message: message.is_shown_at(now_ms))
         return self._result(request, page, now_ms - cached.age_ms, None if cached.is_loaded else cached.age_ms)
 
@@ -180,7 +171,7 @@ class MessageReader:
         # Messages behind the cursor were read since the walk began, and no later page of it looks there again.
         walk_started_ms = min(started_ms, request.cursor.walk_started_ms) if request.cursor else started_ms
         next_cursor = Cursor(last, walk_started_ms) if page.has_more and last else None
-        settled_ms = max(0, int(walk_started_ms - self._settle_ms))
+        settled_ms = max(0, int(walk_started_ms - self.settle_ms))
         if next_cursor and last and not request.newest_first:
             settled_ms = min(settled_ms, message_time_ms(last))
         etag = _etag_of(page) if request.is_newest else None

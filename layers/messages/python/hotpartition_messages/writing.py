@@ -12,7 +12,7 @@ docs/architecture.md says why nothing deleted comes back, and no edit is undone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from hotpartition.core.backoff import Budget, Clock
@@ -40,6 +40,7 @@ from hotpartition_messages.keys import KEY_FORM, build_key, check_item_size
 from hotpartition_messages.message_ids import MAX_MINTED_AHEAD_MS, check_not_ahead, message_time_ms, mint_message_id
 from hotpartition_messages.messages import Message
 
+DAY_SECONDS = 86_400
 _TRANSACTION_FACTOR = 2
 _CHANGED_MEANWHILE = "the message was changed by somebody else meanwhile"
 
@@ -103,30 +104,20 @@ class _Asked:
     is_counted: bool = False
 
 
+@dataclass(eq=False)
 class MessageWriter:
     """Stores, edits and deletes messages. One per execution environment; serves one request at a time."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        gatherer: Gatherer[str, Message],
-        store: DynamoDBItemStore[Message],
-        *,
-        telemetry: Telemetry,
-        clock: Clock,
-        random_bits: Callable[[int], int],
-        budget_ms: float,
-        retention_days: int = 0,
-    ) -> None:
-        """Start with nothing stored. A message expires `retention_days` after its time at the latest; 0: never."""
-        self.writer = writer
-        self._gatherer = gatherer
-        self._store = store
-        self._telemetry = telemetry
-        self._clock = clock
-        self._random_bits = random_bits
-        self._budget_ms = budget_ms
-        self._retention_s = retention_days * 86_400
+    writer: Writer
+    gatherer: Gatherer[str, Message]
+    store: DynamoDBItemStore[Message]
+    _: KW_ONLY
+    telemetry: Telemetry
+    clock: Clock
+    random_bits: Callable[[int], int]
+    budget_ms: float
+    retention_days: int = 0
+    """How long after its time a message expires at the latest; 0: never."""
 
     def write(self, new: NewMessage, *, remaining_ms: float = float("inf"), received_ms: int | None = None) -> Written:
         """Store a message, or find it stored already. `remaining_ms` is the time that the function has left.
@@ -147,7 +138,7 @@ class MessageWriter:
         message = Message(
             new.conversation_id, message_id, new.sender, new.body, new.attributes.stored, expires_at_s=expires_at_s
         )
-        if not message.is_shown_at(self._clock.now_ms()):
+        if not message.is_shown_at(self.clock.now_ms()):
             raise MessageGoneError(message.conversation_id, message_id)
         attributes = message.to_attributes()
         size_bytes = _size_bytes(attributes, new)
@@ -155,11 +146,11 @@ class MessageWriter:
         key = build_key(message.conversation_id, message_id)
 
         def put(partition_key: str) -> Message | None:
-            return self._store.create({"pk": {"S": partition_key}, **attributes})
+            return self.store.create({"pk": {"S": partition_key}, **attributes})
 
         def find(partition_keys: Sequence[str]) -> Message | None:
             places = [(partition_key, key.sort_key) for partition_key in partition_keys]
-            copies = self._store.get(places, is_strong=True).copies
+            copies = self.store.get(places, is_strong=True).copies
             return choose_copy([copy.item for copy in copies]) if copies else None
 
         existing = self.writer.write(
@@ -199,7 +190,7 @@ class MessageWriter:
             edited = found.edit(
                 body=found.body if edit.body is None else edit.body,
                 stored_attributes=found.stored_attributes if edit.attributes is None else edit.attributes.stored,
-                edited_at=format_time(self._clock.now_ms()),
+                edited_at=format_time(self.clock.now_ms()),
             )
             if found.has_equal_content(edited):
                 return None
@@ -222,35 +213,35 @@ class MessageWriter:
             if found.deleted_at is not None:
                 return None
             _check_tag(target, found)
-            return found.delete(deleted_at=format_time(self._clock.now_ms()))
+            return found.delete(deleted_at=format_time(self.clock.now_ms()))
 
         self._change(target, decide, remaining_ms)
 
     def _choose_expiry(self, message_id: str, wanted_s: int | None) -> int | None:
         """Choose when a message expires. The retention counts from its id's time, so a repetition has the same."""
-        if not self._retention_s:
+        if not self.retention_days:
             return wanted_s
-        kept_until_s = -(-message_time_ms(message_id) // 1000) + self._retention_s
+        kept_until_s = -(-message_time_ms(message_id) // 1000) + self.retention_days * DAY_SECONDS
         return kept_until_s if wanted_s is None else min(wanted_s, kept_until_s)
 
     def _choose_id(self, wanted: str | None, received_ms: int | None) -> str:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         if wanted is None:
             latest_ms = now_ms if received_ms is None else received_ms + MAX_MINTED_AHEAD_MS
-            return mint_message_id(min(now_ms, latest_ms), self._random_bits)
+            return mint_message_id(min(now_ms, latest_ms), self.random_bits)
         check_not_ahead(wanted, max(now_ms, received_ms or 0))
         return wanted
 
     def _change(self, target: Target, decide: Callable[[Message], Message | None], remaining_ms: float) -> Message:
         """Replace a message by the decided one; decide anew when it was changed meanwhile."""
-        budget_ms = min(self._budget_ms, remaining_ms)
-        deadline_ms = self._clock.now_ms() + budget_ms
+        budget_ms = min(self.budget_ms, remaining_ms)
+        deadline_ms = self.clock.now_ms() + budget_ms
         asked = _Asked(target, build_key(target.conversation_id, target.message_id), decide)
         try:
             return change_located(
-                lambda: self._locate(asked, deadline_ms - self._clock.now_ms()),
+                lambda: self._locate(asked, deadline_ms - self.clock.now_ms()),
                 partial(self._decide, asked),
-                may_repeat=Budget(self._clock, budget_ms).wait,
+                may_repeat=Budget(self.clock, budget_ms).wait,
             )
         except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
             # An attempt without a response may have succeeded before the state that now forbids the change.
@@ -260,7 +251,7 @@ class MessageWriter:
 
     def _locate(self, asked: _Asked, remaining_ms: float) -> Located[Message]:
         """Find all copies of a message."""
-        located = self._gatherer.locate(asked.key, is_strong=True, everywhere=True, remaining_ms=remaining_ms)
+        located = self.gatherer.locate(asked.key, is_strong=True, everywhere=True, remaining_ms=remaining_ms)
         if not located.copies:
             raise MessageNotFoundError(asked.target.conversation_id, asked.target.message_id)
         return located
@@ -270,7 +261,7 @@ class MessageWriter:
         target, key = asked.target, asked.key
         found = choose_copy([copy.item for copy in located.copies])
         if found.deleted_at is None:
-            if not found.is_shown_at(self._clock.now_ms()):
+            if not found.is_shown_at(self.clock.now_ms()):
                 raise MessageNotFoundError(target.conversation_id, target.message_id)
             if target.sender is not None and target.sender != found.sender:
                 raise NotTheSenderError("only who sent a message may edit or delete it")
@@ -294,9 +285,9 @@ class MessageWriter:
             RaceLostError: it was not done, or the outcome is unknown.
         """
         try:
-            is_done = self._store.replace(replacements)
+            is_done = self.store.replace(replacements)
         except ThrottledError as error:
-            self._telemetry.count(MetricName.WRITES_THROTTLED)
+            self.telemetry.count(MetricName.WRITES_THROTTLED)
             raise RaceLostError(error) from error
         except StoreUnavailableError as error:
             asked.unsure_of = found.version

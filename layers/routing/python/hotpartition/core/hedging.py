@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -93,90 +94,74 @@ class Transport(Protocol[ResultT_co]):
         """Forget an attempt, if it has not ended: its result is not needed any more, and `wait` does not return it."""
 
 
-class RoundState(Generic[ResultT]):
-    """One round of calls: which are settled, which attempts are under way, and when the next hedge is due.
+@dataclass(slots=True)
+class _Round(Generic[ResultT]):
+    """One round of calls: which are settled, which attempts are under way, and when the next hedge is due."""
 
-    No I/O, and no clock: times come as arguments, in seconds.
-    """
+    count: int
+    transport: Transport[ResultT]
+    timer: Callable[[], float]
+    policy: HedgePolicy | None
+    results: dict[int, ResultT | RetryLaterError] = field(default_factory=dict)
+    running: set[Attempt] = field(default_factory=set)
+    hedged: int = 0
+    due: dict[int, float] = field(default_factory=dict)
+    """When each call that has begun, and has no hedge yet, will have taken too long."""
 
-    def __init__(self, count: int, policy: HedgePolicy | None) -> None:
-        """Begin a round of `count` calls; `policy` None: it never hedges."""
-        self._policy = policy
-        self._delay = policy.delay_seconds() if policy else None
-        self._results: dict[int, ResultT | RetryLaterError] = {}
-        self._count = count
-        self._most_stragglers = max(MIN_STRAGGLERS, int(count * STRAGGLERS_SHARE))
-        self._due: dict[int, float] = {}
-        """When each call that has begun, and has no hedge yet, will have taken too long."""
-        self.running: set[Attempt] = set()
-        self.hedged = 0
+    def start(self, call: int) -> float:
+        """Begin an attempt at a call; return when that was."""
+        attempt = Attempt(call, self.timer())
+        self.running.add(attempt)
+        self.transport.start(attempt)
+        return attempt.began
 
-    @property
-    def is_complete(self) -> bool:
-        """Every call has its result."""
-        return len(self._results) == self._count
-
-    def results(self) -> list[ResultT | RetryLaterError]:
-        """Return the results in the order of the calls. REQUIRES: the round is complete."""
-        return [self._results[call] for call in range(self._count)]
-
-    def begin(self, call: int, now: float) -> Attempt:
-        """Begin a call's first attempt."""
-        if self._delay is not None:
-            self._due[call] = now + self._delay
-        return self._run(Attempt(call, now))
-
-    def next_due(self) -> float | None:
-        """Return when the next hedge is due, None while none is to be expected."""
-        call = self._next_straggler()
-        return None if call is None else self._due[call]
-
-    def take_hedge(self, now: float) -> Attempt | None:
-        """Begin the hedge that is due now, and pay for it; None for none."""
-        call = self._next_straggler()
-        if call is None or self._due[call] > now:
+    def next_straggler(self) -> int | None:
+        """Return the call whose hedge is due first; None where none is left, or the round is late as a whole."""
+        if self.count - len(self.results) > max(MIN_STRAGGLERS, int(self.count * STRAGGLERS_SHARE)):
             return None
-        if self._policy is None or not self._policy.try_spend():
-            self._due.clear()  # nothing is left to spend in this round
-            return None
-        del self._due[call]
+        return min(self.due, key=self.due.__getitem__, default=None)
+
+    def wait(self) -> Sequence[tuple[Attempt, ResultT | RetryLaterError]]:
+        """Wait until attempts end, or the next hedge is due; return those that ended."""
+        call = self.next_straggler()
+        return self.transport.wait(None if call is None else max(0.0, self.due[call] - self.timer()))
+
+    def hedge(self) -> None:
+        """Ask a call again if that is due, and pay for it."""
+        call = self.next_straggler()
+        if call is None or self.due[call] > self.timer():
+            return
+        if self.policy is None or not self.policy.try_spend():
+            self.due.clear()  # nothing is left to spend in this round
+            return
+        del self.due[call]
         self.hedged += 1
-        return self._run(Attempt(call, now))
+        self.start(call)
 
-    def end(self, attempt: Attempt, result: ResultT | RetryLaterError, now: float) -> Attempt | None:
-        """Take in the outcome of an attempt; return the call's other attempt, if that is not needed any more.
+    def end(self, attempt: Attempt, result: ResultT | RetryLaterError) -> None:
+        """Take in the outcome of an attempt, and abandon the call's other one, if that is not needed any more.
 
         A failed one counts only when its call has no other attempt.
         """
         if attempt not in self.running:
-            return None  # the call's other attempt ended at the same time
+            return  # the call's other attempt ended at the same time
         self.running.discard(attempt)
         other = next((other for other in self.running if other.call == attempt.call), None)
         is_failure = isinstance(result, RetryLaterError)
         if is_failure and other is not None:
-            return None
+            return
         if not is_failure:  # a refusal comes fast, and says nothing about how long responses take
-            self._learn(attempt, now)
-        self._results[attempt.call] = result
-        self._due.pop(attempt.call, None)
+            self._learn(attempt)
+        self.results[attempt.call] = result
+        self.due.pop(attempt.call, None)
         if other is not None:
             self.running.discard(other)
-            self._learn(other, now)  # it took at least this long
-        return other
+            self._learn(other)  # it took at least this long
+            self.transport.abandon(other)
 
-    def _next_straggler(self) -> int | None:
-        """Return the call whose hedge is due first; None where none is left, or the round is late as a whole."""
-        if self._count - len(self._results) > self._most_stragglers:
-            return None
-        return min(self._due, key=self._due.__getitem__, default=None)
-
-    def _run(self, attempt: Attempt) -> Attempt:
-        self.running.add(attempt)
-        return attempt
-
-    def _learn(self, attempt: Attempt, now: float) -> None:
-        if self._policy is not None:
-            self._policy.record(now - attempt.began)
+    def _learn(self, attempt: Attempt) -> None:
+        if self.policy is not None:
+            self.policy.record(self.timer() - attempt.began)
 
 
 def run_round(
@@ -192,23 +177,23 @@ def run_round(
     `timer` is a monotonic clock in seconds. Hedges come on top of the `parallel` attempts that run at the same time.
     Returned are the results in the order of the calls, and how many hedges were sent.
     """
-    state: RoundState[ResultT] = RoundState(count, policy)
-    waiting = iter(range(count))
+    current: _Round[ResultT] = _Round(count, transport, timer, policy)
+    delay, waiting = policy.delay_seconds() if policy else None, iter(range(count))
     try:
         while True:
-            for call in islice(waiting, max(0, parallel - len(state.running))):
-                transport.start(state.begin(call, timer()))
-            if state.is_complete:
-                return state.results(), state.hedged
-            due = state.next_due()
-            ended = transport.wait(None if due is None else max(0.0, due - timer()))
+            for call in islice(waiting, max(0, parallel - len(current.running))):
+                began = current.start(call)
+                if delay is not None:
+                    current.due[call] = began + delay
+            if len(current.results) == count:
+                return [current.results[call] for call in range(count)], current.hedged
+            ended = current.wait()
             for attempt, result in ended:
-                if (needless := state.end(attempt, result, timer())) is not None:
-                    transport.abandon(needless)
+                current.end(attempt, result)
             # A result may have come while this thread was busy: hedges are sent, one by one, when nothing is left to
             # read.
-            if not ended and (hedge := state.take_hedge(timer())) is not None:
-                transport.start(hedge)
+            if not ended:
+                current.hedge()
     finally:
-        for attempt in state.running:
+        for attempt in current.running:
             transport.abandon(attempt)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol
 
 from hotpartition.core.counter_items import Addition
 from hotpartition.core.errors import RetryLaterError
-from hotpartition.core.fleet_load import Cell, FleetLoad
 from hotpartition.core.items import KeyT
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, Raise
+
+if TYPE_CHECKING:
+    from hotpartition.core.fleet_load import Cell, FleetLoad  # which only functions without Redis import
 
 
 @dataclass(frozen=True, slots=True)

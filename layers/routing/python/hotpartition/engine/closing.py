@@ -44,38 +44,27 @@ class Closing:
     refusal: Refusal | None = None
 
 
+@dataclass(eq=False, kw_only=True)
 class Closer:
     """Closes routes, step by step: a close that is left at any of them does no harm.
 
     Each method raises `RetryLaterError` and `MalformedGenerationError` as a raise does.
     """
 
-    def __init__(
-        self,
-        *,
-        journal: Journal,
-        raiser: Raiser,
-        telemetry: Telemetry,
-        times: CloseTimes,
-        has_positions: bool = True,
-    ) -> None:
-        """Use the `times` of the fleet's writers.
-
-        Without `has_positions` (times in Unix ms) nothing is closed.
-        """
-        self._journal = journal
-        self._raiser = raiser
-        self._telemetry = telemetry
-        self._times = times
-        self._has_positions = has_positions
+    journal: Journal
+    raiser: Raiser
+    telemetry: Telemetry
+    times: CloseTimes
+    has_positions: bool = True
+    """Whether positions are times. By others nothing is closed."""
 
     def plan(self, collection: str, *, cause: Cause, grown_by_ms: int | None = None) -> Closing:
         """Decide whether and from when on a collection would be closed, strongly consistent; nothing is changed.
 
         It is not closed if its route has grown after `grown_by_ms`, Unix ms: the decision did not know of it.
         """
-        entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True))
-        planned = plan_close(entry.route, entry.date_ms, self._times) if self._has_positions else Refusal.NO_POSITIONS
+        entry = self.raiser.persist(lambda: self.journal.get(collection, is_strong=True))
+        planned = plan_close(entry.route, entry.date_ms, self.times) if self.has_positions else Refusal.NO_POSITIONS
         if grown_by_ms is not None and isinstance(planned, Close) and (entry.updated_at_ms or 0) > grown_by_ms:
             planned = Refusal.GREW
         if isinstance(planned, Refusal):
@@ -87,16 +76,16 @@ class Closer:
         close, seen = closing.close, closing.entry
         if closing.step is not CloseStep.PLANNED or close is None:
             return closing
-        entry = self._raiser.persist(
-            lambda: self._journal.add_close(
+        entry = self.raiser.persist(
+            lambda: self.journal.add_close(
                 closing.collection, close, cause=closing.cause, now_ms=seen.date_ms or 0, seen=seen
             )
         )
         if entry is None:
             return replace(closing, step=CloseStep.REFUSED, close=None, refusal=Refusal.GREW)
-        if may_confirm(close, entry.date_ms, self._times):
+        if may_confirm(close, entry.date_ms, self.times):
             return replace(closing, step=CloseStep.ANNOUNCED, entry=entry)
-        self._raiser.publish(closing.collection, entry.route)
+        self.raiser.publish(closing.collection, entry.route)
         return replace(closing, step=CloseStep.VOID, entry=entry)
 
     def confirm(self, closing: Closing) -> Closing:
@@ -105,15 +94,15 @@ class Closer:
         if closing.step is not CloseStep.ANNOUNCED or close is None:
             return closing
         confirmed = replace(close, is_confirmed=True)
-        entry = self._raiser.persist(
-            lambda: self._journal.add_close(
+        entry = self.raiser.persist(
+            lambda: self.journal.add_close(
                 closing.collection, confirmed, cause=closing.cause, now_ms=closing.entry.date_ms or 0
             )
         )
         assert entry is not None  # noqa: S101  it has no condition
-        self._telemetry.count(MetricName.CLOSES)
-        self._telemetry.event(
+        self.telemetry.count(MetricName.CLOSES)
+        self.telemetry.event(
             "closed", collection=closing.collection, reason=closing.cause.encode(), close=confirmed.encode()
         )
-        self._raiser.publish(closing.collection, entry.route)
+        self.raiser.publish(closing.collection, entry.route)
         return replace(closing, step=CloseStep.CONFIRMED, entry=entry, close=confirmed)

@@ -12,7 +12,7 @@ became of earlier attempts, at most one shard counts it; all that is left is to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.counter_items import CELLS, Addition, Cell
@@ -31,28 +31,19 @@ _ITEMS = CELLS + 2
 """More than a shard of a counter has items."""
 
 
+@dataclass(eq=False)
 class Adder:
     """Adds to counters. One per execution environment, or one per process; safe under threads if its writer is."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        store: CounterStore,
-        *,
-        journal: JournalReading,
-        form: KeyForm,
-        clock: Clock,
-        budget_ms: float,
-        choices: int = MAX_CHOICES,
-    ) -> None:
-        """Start with nothing added; `journal` names every place where a token may be bound."""
-        self._writer = writer
-        self._store = store
-        self._journal = journal
-        self._form = form
-        self._clock = clock
-        self._budget_ms = budget_ms
-        self._choices = choices
+    writer: Writer
+    store: CounterStore
+    _: KW_ONLY
+    journal: JournalReading
+    """Names every place where a token may be bound."""
+    form: KeyForm
+    clock: Clock
+    budget_ms: float
+    choices: int = MAX_CHOICES
 
     def add(self, collection: str, amount: int, *, size_bytes: int, remaining_ms: float = float("inf")) -> None:
         """Add an amount to a counter, on any of its shards.
@@ -63,9 +54,9 @@ class Adder:
             OutcomeUnknownError: it may have been counted, or not.
             RetryLaterError: it was not counted: DynamoDB refused for the whole budget.
         """
-        self._writer.write(
-            ItemKey(collection, "", self._clock.now_ms(), self._draw()),
-            put=lambda partition_key: self._store.add(partition_key, amount),
+        self.writer.write(
+            ItemKey(collection, "", self.clock.now_ms(), self._draw()),
+            put=lambda partition_key: self.store.add(partition_key, amount),
             find=lambda _: None,
             size_bytes=size_bytes,
             may_be_stored=False,
@@ -76,7 +67,7 @@ class Adder:
 
     def _draw(self) -> str:
         """Draw a text to choose shards by: an addition without a token is never looked up, so any will do."""
-        return repr(self._clock.random())
+        return repr(self.clock.random())
 
     def add_once(
         self, collection: str, addition: Addition, *, size_bytes: int, remaining_ms: float = float("inf")
@@ -89,14 +80,14 @@ class Adder:
             TokenReusedError: the token stands for another amount.
             RetryLaterError: DynamoDB refused for the whole budget, or the outcome is unknown; repeating it is safe.
         """
-        now_ms = self._clock.now_ms()
-        deadline_ms = now_ms + min(self._budget_ms, remaining_ms)
+        now_ms = self.clock.now_ms()
+        deadline_ms = now_ms + min(self.budget_ms, remaining_ms)
 
         def put(partition_key: str) -> bool | None:
             # False: the token is bound to another request. The writer takes that for something that is there already.
-            return None if self._store.add_once(partition_key, addition) else False
+            return None if self.store.add_once(partition_key, addition) else False
 
-        is_bound = self._writer.write(
+        is_bound = self.writer.write(
             ItemKey(collection, "", now_ms, addition.request_token),
             put=put,
             # Wherever it is tried next, the token lets one attempt happen: nothing has to be looked up before.
@@ -108,7 +99,7 @@ class Adder:
             is_timed=False,
         )
         if is_bound is not None:
-            self._repeat_bound(collection, addition, Budget(self._clock, deadline_ms - self._clock.now_ms()))
+            self._repeat_bound(collection, addition, Budget(self.clock, deadline_ms - self.clock.now_ms()))
 
     def _repeat_bound(self, collection: str, addition: Addition, budget: Budget) -> None:
         """Find the request that the token is bound to, and send that one again.
@@ -129,7 +120,7 @@ class Adder:
                 if place in ruled_out:
                     continue
                 try:
-                    if self._store.add_once(place, addition):
+                    if self.store.add_once(place, addition):
                         return
                     ruled_out.add(place)
                 except RetryLaterError as error:
@@ -146,21 +137,19 @@ class Adder:
 
         Only what the journal has shown: should the token be free after all, it is counted where readers look.
         """
-        route = self._journal.get(collection, is_strong=True).route
-        return keys_of_hashed(route, collection, addition.request_token, None, self._form, choices=self._choices)
+        route = self.journal.get(collection, is_strong=True).route
+        return keys_of_hashed(route, collection, addition.request_token, None, self.form, choices=self.choices)
 
 
+@dataclass(eq=False)
 class Summer:
     """Sums counters up. One per execution environment, or one per process; safe under threads."""
 
-    def __init__(self, gatherer: Gatherer[str, Cell], *, is_alone: bool, form: KeyForm) -> None:
-        """Start with nothing read.
-
-        `is_alone`: nothing else lies under the partition keys, so the base key's query shows the routing item for free.
-        """
-        self._gatherer = gatherer
-        self._is_alone = is_alone
-        self._form = form
+    gatherer: Gatherer[str, Cell]
+    _: KW_ONLY
+    is_alone: bool
+    """Nothing else lies under the partition keys, so the base key's query shows the routing item for free."""
+    form: KeyForm
 
     def sum_up(self, collection: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
         """Return the sum of a counter: on its base key and on all shards.
@@ -171,8 +160,8 @@ class Summer:
             RetryLaterError: a shard could not be read within the budget.
             MalformedGenerationError: the routing item cannot be read.
         """
-        plan = _Sum(collection, self._form, newest_first=self._is_alone)
-        self._gatherer.run(plan, collection, is_strong=is_strong, remaining_ms=remaining_ms)
+        plan = _Sum(collection, self.form, newest_first=self.is_alone)
+        self.gatherer.run(plan, collection, is_strong=is_strong, remaining_ms=remaining_ms)
         return plan.total
 
 

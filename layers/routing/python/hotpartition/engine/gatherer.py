@@ -72,46 +72,27 @@ class _Search(Generic[KeyT, ItemT]):
     copies: list[Copy[ItemT]] = field(default_factory=list)
 
 
+@dataclass(eq=False, kw_only=True)
 class Gatherer(Generic[KeyT, ItemT]):
     """Reads pages and single items of collections. Safe under threads if its store is."""
 
-    def __init__(
-        self,
-        *,
-        store: ItemStore[KeyT, ItemT],
-        routes: Routes,
-        telemetry: Telemetry,
-        clock: Clock,
-        budget_ms: float,
-        form: KeyForm,
-        position_of: PositionOf[KeyT] = lambda _: None,
-        choices: int = MAX_CHOICES,
-        has_journal: bool = True,
-        is_folding: bool = False,
-        budget_from_refusal: bool = False,
-        counting: ReportedPages | None = None,
-        sizes: ItemSizes | None = None,
-    ) -> None:
-        """Start with nothing read.
-
-        Without `has_journal`, no routing items say where items lie, and `routes` learn it from the items.
-        `budget_from_refusal`: the budget counts from the first refusal, not from the call. `counting` gets each page
-        and its cost; None: pages are not counted. Single items never are, since no cache of pages would help them.
-        `sizes` learn from what is read; None: only this gatherer needs them.
-        """
-        self._store = store
-        self._counting = counting
-        self._sizes = sizes or ItemSizes()
-        self.routes = routes
-        self._telemetry = telemetry
-        self._clock = clock
-        self._budget_ms = budget_ms
-        self._form = form
-        self._position_of = position_of
-        self._choices = choices
-        self._has_journal = has_journal
-        self._is_folding = is_folding
-        self._budget_from_refusal = budget_from_refusal
+    store: ItemStore[KeyT, ItemT]
+    routes: Routes
+    telemetry: Telemetry
+    clock: Clock
+    budget_ms: float
+    form: KeyForm
+    position_of: PositionOf[KeyT] = lambda _: None
+    choices: int = MAX_CHOICES
+    has_journal: bool = True
+    """False: no routing items say where items lie, and `routes` learn it from the items."""
+    is_folding: bool = False
+    budget_from_refusal: bool = False
+    """Whether the budget counts from the first refusal, not from the call."""
+    counting: ReportedPages | None = None
+    """Gets each page and its cost. Single items never are counted, since no cache of pages would help them."""
+    sizes: ItemSizes = field(default_factory=ItemSizes)
+    """Learn from what is read."""
 
     def gather(
         self,
@@ -156,10 +137,10 @@ class Gatherer(Generic[KeyT, ItemT]):
         reading = _Reading(plan, collection, self._begin(remaining_ms), is_strong)
         try:
             with self._naming_unreadable_routes(collection):
-                self._run(reading, hint, wants_journal=self._has_journal)
+                self._run(reading, hint, wants_journal=self.has_journal)
         finally:
-            if self._counting is not None and reading.units:
-                self._counting.count(collection, reading.units)
+            if self.counting is not None and reading.units:
+                self.counting.count(collection, reading.units)
         return reading.units
 
     def locate(
@@ -194,7 +175,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         for key in keys:
             hint = self.routes.for_read(key.collection).route
             searches.append(_Search(key, hint, hint))
-        journals_of = sorted({key.collection for key in keys}) if self._has_journal else []
+        journals_of = sorted({key.collection for key in keys}) if self.has_journal else []
         while places := self._next_places(searches, everywhere=everywhere):
             got = self._get(list(places), budget, is_strong=is_strong, journals_of=journals_of)
             for copy in got.copies:
@@ -208,20 +189,20 @@ class Gatherer(Generic[KeyT, ItemT]):
     def confirm(self, collection: str) -> Route:
         """Return a collection's route as reads must use it, strongly consistent, without reading any item."""
         hint = self.routes.for_read(collection).route
-        if not self._has_journal:
+        if not self.has_journal:
             return hint
         got = self._get([], self._begin(float("inf")), is_strong=True, journals_of=[collection])
         return hint.checked_by(self.routes.learn(collection, got.journals[collection], hint=hint, is_strong=True))
 
     def _begin(self, remaining_ms: float) -> Budget:
-        return Budget(self._clock, min(self._budget_ms, remaining_ms), from_refusal=self._budget_from_refusal)
+        return Budget(self.clock, min(self.budget_ms, remaining_ms), from_refusal=self.budget_from_refusal)
 
     def _plan_page(
         self, page_range: PageRange[KeyT], is_shown: Callable[[ItemT], bool] | None
     ) -> PageMerge[KeyT, ItemT]:
-        present = self._clock.now_ms()
-        size = self._sizes.mean_bytes
-        return PageMerge(page_range, self._form, self._position_of, is_shown=is_shown, present=present, item_bytes=size)
+        present = self.clock.now_ms()
+        size = self.sizes.mean_bytes
+        return PageMerge(page_range, self.form, self.position_of, is_shown=is_shown, present=present, item_bytes=size)
 
     @contextmanager
     def _naming_unreadable_routes(self, collection: str) -> Iterator[None]:
@@ -229,7 +210,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         try:
             yield
         except MalformedGenerationError as error:
-            report_unreadable(self._telemetry, error.collection or collection, reason=str(error))
+            report_unreadable(self.telemetry, error.collection or collection, reason=str(error))
             raise
 
     def _run(self, reading: _Reading[KeyT, ItemT], hint: Route | None, *, wants_journal: bool) -> None:
@@ -241,7 +222,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         while True:
             queries = plan.next_queries(route)
             if not queries and not wants_journal:
-                if not self._is_folding or is_base_last:
+                if not self.is_folding or is_base_last:
                     return
                 # An item moved to the base key after its response, and before a shard's, is on neither of them.
                 plan.forget(collection)
@@ -252,7 +233,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             if entry is not None:
                 route = route.checked_by(self.routes.learn(collection, entry, hint=hint, is_strong=reading.is_strong))
                 wants_journal = False
-            elif not self._has_journal:
+            elif not self.has_journal:
                 route = route.union(self.routes.for_read(collection).route)
 
     def _run_round(
@@ -267,14 +248,14 @@ class Gatherer(Generic[KeyT, ItemT]):
         journal: JournalEntry | None = None
         while True:
             wants_journal = with_journal and journal is None
-            fetched = self._store.fetch(
+            fetched = self.store.fetch(
                 queries, is_strong=is_strong, journal_of=reading.collection if wants_journal else None
             )
             reading.units += fetched.units
             if fetched.item_bytes:
-                self._sizes.learn(fetched.item_bytes)
+                self.sizes.learn(fetched.item_bytes)
             if fetched.hedged:
-                self._telemetry.count(MetricName.QUERIES_HEDGED, fetched.hedged)
+                self.telemetry.count(MetricName.QUERIES_HEDGED, fetched.hedged)
             failures: list[RetryLaterError] = []
             failed: list[KeyQuery[KeyT]] = []
             for query, response in zip(queries, fetched.responses, strict=True):
@@ -289,7 +270,7 @@ class Gatherer(Generic[KeyT, ItemT]):
                 journal = fetched.journal
             if not failures:
                 return journal
-            self._telemetry.count(MetricName.READS_RETRIED, len(failures))
+            self.telemetry.count(MetricName.READS_RETRIED, len(failures))
             if not reading.budget.wait():
                 # Refused reads count as offered, with the least that each query takes.
                 reading.units += len(failures) * read_units(0, is_strong=is_strong)
@@ -305,11 +286,11 @@ class Gatherer(Generic[KeyT, ItemT]):
             keys = next_candidates(
                 search.route,
                 search.key,
-                self._form,
+                self.form,
                 asked=search.asked,
                 is_found=bool(search.copies),
                 everywhere=everywhere,
-                choices=self._choices,
+                choices=self.choices,
             )
             search.asked.update(keys)
             places |= {(partition_key, search.key.sort_key): search for partition_key in keys}
@@ -317,7 +298,7 @@ class Gatherer(Generic[KeyT, ItemT]):
 
     def _look_at_base_again(self, searches: Sequence[_Search[KeyT, ItemT]], budget: Budget, *, is_strong: bool) -> None:
         """Read the base key last, while items are moved there: they may have come there after the first look."""
-        if not self._is_folding:
+        if not self.is_folding:
             return
         folding = [search for search in searches if len(search.asked) > 1]
         places = {(search.key.collection, search.key.sort_key): search for search in folding}
@@ -336,7 +317,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             shown = self.routes.learn(collection, entry, hint=search.hint, is_strong=is_strong)
             search.route = search.route.checked_by(shown)
             search.confirmed = entry if is_strong else NOTHING_CONFIRMED
-        elif not self._has_journal:
+        elif not self.has_journal:
             search.route = search.route.union(self.routes.for_read(collection).route)
 
     def _get(
@@ -345,8 +326,8 @@ class Gatherer(Generic[KeyT, ItemT]):
         while True:
             try:
                 with self._naming_unreadable_routes(journals_of[0] if journals_of else ""):
-                    return self._store.get(places, is_strong=is_strong, journals_of=journals_of)
+                    return self.store.get(places, is_strong=is_strong, journals_of=journals_of)
             except RetryLaterError:
-                self._telemetry.count(MetricName.READS_RETRIED)
+                self.telemetry.count(MetricName.READS_RETRIED)
                 if not budget.wait():
                     raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from threading import Lock
 from typing import Any
@@ -78,55 +78,39 @@ class _Mark:
     refused_since_ms: int = 0
 
 
+@dataclass(eq=False, kw_only=True)
 class InBandCounting(WriteCounting):
     """`WriteCounting` of marked keys, which raises hot ones. Safe under threads."""
 
     first_sample_wcu = FIRST_SAMPLE_WCU
     sample_wcu = SAMPLE_WCU
 
-    def __init__(
-        self,
-        *,
-        routes: JournalRoutes,
-        journal: JournalReading,
-        loads: LoadItems,
-        raiser: Raiser,
-        store_clock: StoreClock,
-        telemetry: Telemetry,
-        clock: Clock,
-        thresholds: Thresholds,
-        is_raising: bool = True,
-        cooling: InBandCooling | None = None,
-    ) -> None:
-        """Start with nothing marked.
-
-        `journal` confirms a decision before it is carried out; `routes` learn raises. Without `is_raising`, hot keys
-        are only counted. `cooling` counts the writes to raised keys; None: nothing is closed.
-        """
-        self._routes = routes
-        self._journal = journal
-        self._loads = loads
-        self._raiser = raiser
-        self._store_clock = store_clock
-        self._telemetry = telemetry
-        self._clock = clock
-        self._thresholds = thresholds
-        self._is_raising = is_raising
-        self._cooling = cooling
-        self._marks: OrderedDict[str, _Mark] = OrderedDict()
-        self._lock = Lock()
+    routes: JournalRoutes
+    journal: JournalReading
+    loads: LoadItems
+    raiser: Raiser
+    store_clock: StoreClock
+    telemetry: Telemetry
+    clock: Clock
+    thresholds: Thresholds
+    is_raising: bool = True
+    """False: hot keys are found, and not raised."""
+    cooling: InBandCooling | None = None
+    """Closes cooled keys; None: nothing is closed."""
+    _marks: OrderedDict[str, _Mark] = field(default_factory=OrderedDict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def offered(self, offer: Offer, now_ms: int) -> Report | None:
         """Implement `WriteCounting.offered`: nothing is done for a key that is neither raised nor marked."""
         key, wcu, shard_count = offer
-        if shard_count and self._cooling is not None:
-            self._cooling.count(key, wcu, now_ms)
+        if shard_count and self.cooling is not None:
+            self.cooling.count(key, wcu, now_ms)
         if not self._marks:
             return None
         sample = self._sample(key.collection, wcu, shard_count, now_ms)
         if sample is None:
             return None
-        cell = Cell(slot_of(self._store_clock.at(now_ms)), shard_count, False)
+        cell = Cell(slot_of(self.store_clock.at(now_ms)), shard_count, False)
         self._add(key, cell, sample)
         return Report(key.collection, cell.slot, "", sample, key.position, shard_count)
 
@@ -146,7 +130,7 @@ class InBandCounting(WriteCounting):
             return report
         # Two huge items are not evidence: no throttled sample stands for more than others do.
         wcu = min(report.value, widen(SAMPLE_WCU, shard_count))
-        self._add(key, Cell(slot_of(self._store_clock.at(now_ms)), shard_count, True), wcu)
+        self._add(key, Cell(slot_of(self.store_clock.at(now_ms)), shard_count, True), wcu)
         return report._replace(is_throttled=True)
 
     def served(self, collection: str) -> None:
@@ -166,7 +150,7 @@ class InBandCounting(WriteCounting):
             if mark.refusals < STUCK_REFUSALS or now_ms - mark.refused_since_ms < STUCK_MS:
                 return
             mark.refusals = 0
-        cell = Cell(slot_of(self._store_clock.at(now_ms)), 0, True)
+        cell = Cell(slot_of(self.store_clock.at(now_ms)), 0, True)
         self._add(offer.key, cell, min(offer.wcu, SAMPLE_WCU), is_stuck=True)
 
     def alarm(self, collection: str, now_ms: int) -> None:
@@ -182,7 +166,7 @@ class InBandCounting(WriteCounting):
                 self._marks.move_to_end(collection)
                 return False
             distance = self.first_sample_wcu
-            left_wcu = self._clock.random() * distance
+            left_wcu = self.clock.random() * distance
             keep_newest(self._marks, collection, _Mark(now_ms, now_ms + MARKED_MS, distance, left_wcu), MAX_MARKS)
             return True
 
@@ -210,21 +194,21 @@ class InBandCounting(WriteCounting):
     def _add(self, key: ItemKey[Any], cell: Cell, wcu: float, *, is_stuck: bool = False) -> None:
         """Add a sample to the fleet's load, and act on the new sum; no failure reaches the write."""
         mark = self._marks.get(key.collection)
-        if mark is None or self._clock.now_ms() < mark.is_silent_until_ms:
+        if mark is None or self.clock.now_ms() < mark.is_silent_until_ms:
             return
         try:
             self._add_and_act(key, mark, cell, wcu, is_stuck=is_stuck)
         except RetryLaterError:
-            self._telemetry.count(MetricName.REPORTS_DROPPED)
+            self.telemetry.count(MetricName.REPORTS_DROPPED)
         except Exception as error:  # noqa: BLE001 - whatever it is, the item is stored all the same
-            self._telemetry.count(MetricName.REPORTS_DROPPED)
-            mark.is_silent_until_ms = self._clock.now_ms() + SILENT_MS
+            self.telemetry.count(MetricName.REPORTS_DROPPED)
+            mark.is_silent_until_ms = self.clock.now_ms() + SILENT_MS
             facts = {"collection": key.collection, "reason": str(error)}
             _logger.warning("hot keys cannot be found in band: %s: %s", key.collection, error, extra=facts)
 
     def _add_and_act(self, key: ItemKey[Any], mark: _Mark, cell: Cell, wcu: float, *, is_stuck: bool) -> None:
         load = self._add_somewhere(key.collection, mark, cell, wcu)
-        now_ms = self._store_clock.at(self._clock.now_ms())
+        now_ms = self.store_clock.at(self.clock.now_ms())
         mark.stale = list_stale(load, now_ms)
         if now_ms >= mark.rests_until_ms and self._act(key, load, now_ms, is_stuck=is_stuck):
             mark.rests_until_ms = now_ms + RAISE_PAUSE_MS
@@ -234,7 +218,7 @@ class InBandCounting(WriteCounting):
         while True:
             place = mark.place
             try:
-                return self._loads.add(collection, place, cell, wcu, stale=mark.stale)
+                return self.loads.add(collection, place, cell, wcu, stale=mark.stale)
             except ThrottledError:
                 if place + 1 == LOAD_PLACES:
                     raise
@@ -242,11 +226,11 @@ class InBandCounting(WriteCounting):
 
     def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int, *, is_stuck: bool) -> bool:
         """Raise the key if it is hot; say whether that was tried."""
-        if not self._is_raising or self._decide(key, load, now_ms, is_stuck=is_stuck).generation is None:
+        if not self.is_raising or self._decide(key, load, now_ms, is_stuck=is_stuck).generation is None:
             return False
         # The route that was decided by may be older than another process's raise, or its time may not be known.
-        entry = self._journal.get(key.collection, is_strong=True)
-        self._routes.learn(key.collection, entry)
+        entry = self.journal.get(key.collection, is_strong=True)
+        self.routes.learn(key.collection, entry)
         decision = self._decide(key, load, now_ms, is_stuck=is_stuck)
         if decision.generation is not None:
             self._raise(key.collection, decision)
@@ -256,27 +240,27 @@ class InBandCounting(WriteCounting):
         return decide_in_band(
             key.collection,
             load,
-            self._routes.for_read(key.collection).route,
-            self._thresholds,
+            self.routes.for_read(key.collection).route,
+            self.thresholds,
             position=key.position,
             now_ms=now_ms,
-            raised_at_ms=self._routes.raised_at_ms(key.collection),
+            raised_at_ms=self.routes.raised_at_ms(key.collection),
             is_stuck=is_stuck,
         )
 
     def _raise(self, collection: str, decision: Decision) -> None:
         assert decision.generation is not None  # noqa: S101  what decided for none does not raise
-        raised = self._raiser.raise_route(
+        raised = self.raiser.raise_route(
             collection,
             [decision.generation],
             cause=Cause(str(decision.reason), round(decision.rate_wcu_per_second)),
-            deadline_ms=self._store_clock.at(self._clock.now_ms()) + RAISE_BUDGET_MS,
+            deadline_ms=self.store_clock.at(self.clock.now_ms()) + RAISE_BUDGET_MS,
             pause_ms=RAISE_PAUSE_MS,
         )
-        self._routes.learn(collection, raised.entry)
+        self.routes.learn(collection, raised.entry)
         if raised.is_made:
-            self._telemetry.count(MetricName.RAISES)
-            self._telemetry.event(
+            self.telemetry.count(MetricName.RAISES)
+            self.telemetry.event(
                 "raised",
                 collection=collection,
                 reason=str(decision.reason),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from threading import Lock
 from typing import Any
@@ -48,52 +48,42 @@ class _Counted:
     """The last bucket that a sample could not be added to."""
 
 
+@dataclass(eq=False, kw_only=True)
 class InBandCooling:
     """Counts writes to raised keys, and closes those that have cooled. Safe under threads."""
 
-    def __init__(
-        self,
-        *,
-        loads: LoadItems,
-        closer: Closer,
-        store_clock: StoreClock,
-        telemetry: Telemetry,
-        clock: Clock,
-        key_wcu: float,
-        close_after_ms: int,
-    ) -> None:
-        """Start with nothing counted; one key serves `key_wcu` WCU/s, and a bucket lasts `close_after_ms`."""
-        self._loads = loads
-        self._closer = closer
-        self._store_clock = store_clock
-        self._telemetry = telemetry
-        self._clock = clock
-        self._distance_wcu = key_wcu / SAMPLES_PER_SECOND
-        self._warm_wcu = key_wcu * WARM_SHARE
-        self._bucket_ms = close_after_ms
-        self._counted: OrderedDict[str, _Counted] = OrderedDict()
-        self._lock = Lock()
+    loads: LoadItems
+    closer: Closer
+    store_clock: StoreClock
+    telemetry: Telemetry
+    clock: Clock
+    key_wcu: float
+    """What one key serves, in WCU/s."""
+    close_after_ms: int
+    """How long a bucket lasts."""
+    _counted: OrderedDict[str, _Counted] = field(default_factory=OrderedDict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def count(self, key: ItemKey[Any], wcu: float, now_ms: int) -> None:
         """Count a write to a raised key: systematic samples with a random start. No failure reaches the write."""
         if abs(key.position - now_ms) > NEAR_MS:
             return
-        collection = key.collection
+        collection, distance_wcu = key.collection, self.key_wcu / SAMPLES_PER_SECOND
         with self._lock:
-            counted = self._counted.get(collection) or _Counted(self._clock.random() * self._distance_wcu)
+            counted = self._counted.get(collection) or _Counted(self.clock.random() * distance_wcu)
             counted.left_wcu -= wcu
-            points = ceil(-counted.left_wcu / self._distance_wcu) if counted.left_wcu < 0 else 0
-            counted.left_wcu += points * self._distance_wcu
+            points = ceil(-counted.left_wcu / distance_wcu) if counted.left_wcu < 0 else 0
+            counted.left_wcu += points * distance_wcu
             keep_newest(self._counted, collection, counted, MAX_KEYS)
         if not points:
             return
-        bucket, sample_wcu = self._store_clock.at(now_ms) // self._bucket_ms, points * self._distance_wcu
+        bucket, sample_wcu = self.store_clock.at(now_ms) // self.close_after_ms, points * distance_wcu
         try:
-            kept = self._loads.add_to_bucket(collection, bucket, sample_wcu, stale=counted.stale)
+            kept = self.loads.add_to_bucket(collection, bucket, sample_wcu, stale=counted.stale)
             counted.stale = [old for old in kept if not bucket - KEPT_BUCKETS < old <= bucket + 1]
         except (RetryLaterError, StoreRefusedError):
             counted.missed_bucket = bucket
-            self._telemetry.count(MetricName.REPORTS_DROPPED)
+            self.telemetry.count(MetricName.REPORTS_DROPPED)
 
     def renewed(self, key: ItemKey[Any], entry: JournalEntry) -> None:
         """Close a key if it has cooled, given the strongly consistent read for its lease."""
@@ -108,21 +98,21 @@ class InBandCooling:
             _logger.warning("a key that has cooled is not closed: %s: %s", key.collection, error, extra=facts)
 
     def _close(self, collection: str, entry: JournalEntry, judged_at_ms: int) -> None:
-        planned = self._closer.plan(collection, cause=Cause(COOLED), grown_by_ms=entry.updated_at_ms)
+        planned = self.closer.plan(collection, cause=Cause(COOLED), grown_by_ms=entry.updated_at_ms)
         # Other processes may have removed the buckets that were looked at, if this one stood still.
-        if planned.entry.date_ms is not None and planned.entry.date_ms - judged_at_ms < self._bucket_ms / 2:
-            self._closer.confirm(self._closer.announce(planned))
+        if planned.entry.date_ms is not None and planned.entry.date_ms - judged_at_ms < self.close_after_ms / 2:
+            self.closer.confirm(self.closer.announce(planned))
 
     def _is_cool(self, collection: str, grown_at_ms: int | None, now_ms: int) -> bool:
-        present = now_ms // self._bucket_ms
-        if grown_at_ms is None or grown_at_ms >= (present - 1) * self._bucket_ms:
+        present = now_ms // self.close_after_ms
+        if grown_at_ms is None or grown_at_ms >= (present - 1) * self.close_after_ms:
             return False  # no whole bucket was counted since
         counted = self._counted.get(collection)
         if counted is not None and counted.missed_bucket >= present - 1:
             return False
-        buckets = self._loads.buckets(collection)
+        buckets = self.loads.buckets(collection)
         loads = (
-            buckets.get(present - 1, 0.0) / (self._bucket_ms / 1000),
-            buckets.get(present, 0.0) / max((now_ms - present * self._bucket_ms) / 1000, 1.0),
+            buckets.get(present - 1, 0.0) / (self.close_after_ms / 1000),
+            buckets.get(present, 0.0) / max((now_ms - present * self.close_after_ms) / 1000, 1.0),
         )
-        return max(loads) < self._warm_wcu
+        return max(loads) < self.key_wcu * WARM_SHARE

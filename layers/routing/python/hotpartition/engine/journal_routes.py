@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import NamedTuple
 
@@ -31,29 +32,26 @@ class _LookUp(NamedTuple):
     pause_ms: int
 
 
+@dataclass(eq=False, kw_only=True)
 class JournalRoutes:
     """`Routes` by the journal alone."""
 
-    def __init__(
-        self,
-        *,
-        journal: JournalReading,
-        telemetry: Telemetry,
-        now_ms: Callable[[], int],
-        random: Callable[[], float],
-    ) -> None:
-        """Start knowing nothing; `random` returns uniform numbers in [0, 1)."""
-        self._journal = journal
-        self._telemetry = telemetry
-        self._now_ms = now_ms
-        self._cache = RouteCache(ttl_seconds=REFRESH_SECONDS, random=random)
-        self._raised_at_ms: OrderedDict[str, int] = OrderedDict()
-        self._lookups: OrderedDict[str, _LookUp] = OrderedDict()
-        self._lock = Lock()
+    journal: JournalReading
+    telemetry: Telemetry
+    now_ms: Callable[[], int]
+    random: Callable[[], float]
+    """Returns uniform numbers in [0, 1)."""
+    _cache: RouteCache = field(init=False)
+    _raised_at_ms: OrderedDict[str, int] = field(default_factory=OrderedDict, init=False)
+    _lookups: OrderedDict[str, _LookUp] = field(default_factory=OrderedDict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._cache = RouteCache(ttl_seconds=REFRESH_SECONDS, random=self.random)
 
     def for_write(self, collection: str) -> Route:
         """Implement `Routes.for_write`: for a key that was raised, at most a minute old."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         known = self._cache.get_fresh(collection, now_ms)
         if known is not None:
             return known.shown
@@ -71,9 +69,9 @@ class JournalRoutes:
             if shown.updated_at_ms is not None:
                 with self._lock:
                     keep_newest(self._raised_at_ms, collection, shown.updated_at_ms, MAX_UNCONFIRMED)
-            self._keep(collection, shown.route, self._now_ms())
+            self._keep(collection, shown.route, self.now_ms())
         if hint is not None and is_strong:
-            note_ahead(self._telemetry, collection, hint, shown)
+            note_ahead(self.telemetry, collection, hint, shown)
         return shown.route
 
     def raised_at_ms(self, collection: str) -> int | None:
@@ -82,7 +80,7 @@ class JournalRoutes:
 
     def refused(self, collection: str) -> Route:
         """Ask the journal, eventually consistent: now, unless it was asked a moment ago."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         with self._lock:
             last = self._lookups.get(collection)
             if last is None or not 0 <= now_ms - last.at_ms < FORGET_LOOKUPS_MS:
@@ -96,12 +94,12 @@ class JournalRoutes:
     def _look_up(self, collection: str, now_ms: int) -> Route:
         known = self._cache.peek(collection).shown
         try:
-            entry = self._journal.get(collection, is_strong=False)
+            entry = self.journal.get(collection, is_strong=False)
         except (RetryLaterError, StoreRefusedError, MalformedGenerationError) as error:
             if isinstance(error, MalformedGenerationError):
-                self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+                self.telemetry.count(MetricName.JOURNAL_MALFORMED)
             if not isinstance(error, RetryLaterError):
-                self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
+                self.telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
             return self._keep(collection, known, now_ms, is_brief=True)
         self.learn(collection, entry)
         route = self._cache.peek(collection).shown

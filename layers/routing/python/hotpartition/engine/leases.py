@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -40,32 +41,24 @@ class _Lease(NamedTuple):
     read_at_ms: int
 
 
+@dataclass(eq=False, kw_only=True)
 class Leases:
     """The leases of one process. Safe under threads."""
 
-    def __init__(
-        self,
-        *,
-        journal: JournalReading,
-        telemetry: Telemetry,
-        times: CloseTimes,
-        now_ms: Callable[[], int],
-        max_entries: int,
-    ) -> None:
-        """Start without any; `journal` is read strongly consistent once a lease and collection."""
-        self._journal = journal
-        self._telemetry = telemetry
-        self._times = times
-        self._now_ms = now_ms
-        self._max_entries = max_entries
-        self._held: OrderedDict[str, _Lease] = OrderedDict()
-        self._pauses: dict[str, tuple[int, int]] = {}
-        """From when until when the journal is not read again for a collection."""
-        self._latest_date_ms = 0
-        self._lock = Lock()
-        self.on_renewed: Callable[[ItemKey[Any], JournalEntry], None] = lambda *_: None
-        """Gets an item, and the strongly consistent read that is its lease; raises nothing."""
-        self._renewing = tuple(Lock() for _ in range(LOCKS))
+    journal: JournalReading
+    """Read strongly consistent once a lease and collection."""
+    telemetry: Telemetry
+    times: CloseTimes
+    now_ms: Callable[[], int]
+    max_entries: int
+    on_renewed: Callable[[ItemKey[Any], JournalEntry], None] = lambda *_: None
+    """Gets an item, and the strongly consistent read that is its lease; raises nothing."""
+    _held: OrderedDict[str, _Lease] = field(default_factory=OrderedDict, init=False)
+    _pauses: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
+    """From when until when the journal is not read again for a collection."""
+    _latest_date_ms: int = field(default=0, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _renewing: tuple[Lock, ...] = field(default_factory=lambda: tuple(Lock() for _ in range(LOCKS)), init=False)
 
     def route_for(self, key: ItemKey[Any], route: Route, learn: Learn, confirmed: JournalEntry | None = None) -> Route:
         """Return the route that an item is to be placed by: announced closes are obeyed.
@@ -100,19 +93,19 @@ class Leases:
         What confirms a raise is followed by a write that needs one.
         """
         del is_strong
-        entry = self._journal.get(collection, is_strong=True)
-        self._keep(collection, entry.route, entry.date_ms, self._now_ms())
+        entry = self.journal.get(collection, is_strong=True)
+        self._keep(collection, entry.route, entry.date_ms, self.now_ms())
         return entry
 
     def _find(self, key: ItemKey[Any]) -> _Lease | None:
         lease = self._held.get(key.collection)
-        return lease if lease and is_leased(key.position, lease.date_ms, self._times.lease_ms) else None
+        return lease if lease and is_leased(key.position, lease.date_ms, self.times.lease_ms) else None
 
     def _is_far_ahead(self, key: ItemKey[Any], entry: JournalEntry) -> bool:
         """Say whether no other process can have a lease for an item either, until a margin from now."""
         if entry.date_ms is None or key.collection not in self._held:
             return False
-        return not is_leased(key.position, entry.date_ms, self._times.lease_ms + self._times.margin_ms)
+        return not is_leased(key.position, entry.date_ms, self.times.lease_ms + self.times.margin_ms)
 
     def _look(self, key: ItemKey[Any], learn: Learn) -> _Lease | None:
         """Read the journal, unless that cannot help; None: there is no lease for this item now."""
@@ -126,20 +119,20 @@ class Leases:
             renewing.release()
 
     def _renew(self, key: ItemKey[Any], learn: Learn) -> _Lease | None:
-        began_ms = self._now_ms()
+        began_ms = self.now_ms()
         if not self._may_help(key, began_ms):
             return None
-        if len(self._pauses) >= self._max_entries:
+        if len(self._pauses) >= self.max_entries:
             self._pauses.clear()
         try:
-            entry = self._journal.get(key.collection, is_strong=True)
+            entry = self.journal.get(key.collection, is_strong=True)
         except (RetryLaterError, StoreRefusedError):
             return None
         except MalformedGenerationError:
-            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+            self.telemetry.count(MetricName.JOURNAL_MALFORMED)
             return None
         finally:
-            ended_ms = self._now_ms()
+            ended_ms = self.now_ms()
             pause_ms = max(LOOKUP_PAUSE_MS, SLOW_READS * (ended_ms - began_ms))
             self._pauses[key.collection] = ended_ms, ended_ms + pause_ms
         learn(key.collection, entry)
@@ -147,7 +140,7 @@ class Leases:
 
     def _take(self, key: ItemKey[Any], entry: JournalEntry) -> _Lease | None:
         """Take a lease from a strongly consistent read."""
-        self._keep(key.collection, entry.route, entry.date_ms, self._now_ms())
+        self._keep(key.collection, entry.route, entry.date_ms, self.now_ms())
         lease = self._find(key)
         if lease is not None:
             self.on_renewed(key, entry)
@@ -162,17 +155,17 @@ class Leases:
         if known is None or now_ms < known.read_at_ms:
             return True
         expected_ms = known.date_ms + now_ms - known.read_at_ms
-        return is_leased(key.position, expected_ms + EARLY_MS, self._times.lease_ms)
+        return is_leased(key.position, expected_ms + EARLY_MS, self.times.lease_ms)
 
     def _keep(self, collection: str, route: Route, date_ms: int | None, now_ms: int) -> None:
         """Keep a lease, if the response's `Date` is one to trust."""
         if date_ms is None:
             return
         with self._lock:
-            is_back = date_ms < self._latest_date_ms - self._times.margin_ms
+            is_back = date_ms < self._latest_date_ms - self.times.margin_ms
             self._latest_date_ms = date_ms if is_back else max(date_ms, self._latest_date_ms)
             if is_back:
                 # One of both clocks is wrong by more than the margin: whatever was read by either is in doubt.
                 self._held.clear()
                 return
-            keep_newest(self._held, collection, _Lease(route, date_ms, now_ms), self._max_entries)
+            keep_newest(self._held, collection, _Lease(route, date_ms, now_ms), self.max_entries)

@@ -36,27 +36,17 @@ class Raised:
     is_made: bool = True
 
 
+@dataclass(eq=False, kw_only=True)
 class Raiser:
     """Adds generations to routes, at their beginning and at each close that lies behind it."""
 
-    def __init__(
-        self,
-        *,
-        journal: Journal,
-        registry: Registry | None,
-        telemetry: Telemetry,
-        clock: Clock,
-        budget_ms: float = RAISE_BUDGET_MS,
-    ) -> None:
-        """Raise nothing yet. Without a `registry`, the journal is the only store.
-
-        A journal that refuses is asked again for `budget_ms`, unless a call says until when.
-        """
-        self._budget_ms = budget_ms
-        self._journal = journal
-        self._registry = registry
-        self._telemetry = telemetry
-        self._clock = clock
+    journal: Journal
+    registry: Registry | None
+    """None: the journal is the only store."""
+    telemetry: Telemetry
+    clock: Clock
+    budget_ms: float = RAISE_BUDGET_MS
+    """How long a journal that refuses is asked again, unless a call says until when."""
 
     def raise_route(
         self,
@@ -79,8 +69,8 @@ class Raiser:
         added, tried_ms = tuple(generations), [0]
 
         def add() -> JournalEntry:
-            tried_ms[0] = self._clock.now_ms()
-            return self._journal.add(collection, added, cause=cause, now_ms=tried_ms[0], pause_ms=pause_ms)
+            tried_ms[0] = self.clock.now_ms()
+            return self.journal.add(collection, added, cause=cause, now_ms=tried_ms[0], pause_ms=pause_ms)
 
         entry = self.persist(add, deadline_ms=deadline_ms)
         is_made = not pause_ms or entry.updated_at_ms == tried_ms[0]
@@ -95,14 +85,14 @@ class Raiser:
 
         It can also where the place is taken by what an operator has to remove.
         """
-        if self._registry is None:
+        if self.registry is None:
             return True
         try:
-            self._registry.add(collection, route.members)
+            self.registry.add(collection, route.members)
         except RegistryForeignError:
             return True
         except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            self.telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return False
         return True
 
@@ -113,12 +103,12 @@ class Raiser:
             RetryLaterError: it refused until the deadline.
         """
         if deadline_ms is None:
-            deadline_ms = self._clock.now_ms() + self._budget_ms
+            deadline_ms = self.clock.now_ms() + self.budget_ms
         while True:
             try:
                 return call()
             except RetryLaterError:
-                self._telemetry.count(MetricName.JOURNAL_UPDATE_RETRIED)
-                if self._clock.now_ms() >= deadline_ms:
+                self.telemetry.count(MetricName.JOURNAL_UPDATE_RETRIED)
+                if self.clock.now_ms() >= deadline_ms:
                     raise
-                self._clock.sleep(RAISE_RETRY_MS / 1000)
+                self.clock.sleep(RAISE_RETRY_MS / 1000)

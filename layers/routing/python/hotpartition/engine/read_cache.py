@@ -198,53 +198,37 @@ class _Changes:
         return read_at_ms <= max(self.at_ms.get(subject, self.all_at_ms), self.all_at_ms)
 
 
+@dataclass(eq=False, kw_only=True)
 class ReadCache(Generic[ValueT]):
     """Serves values that were loaded a moment ago. One per process. Safe under threads."""
 
-    def __init__(
-        self,
-        *,
-        codec: Codec[ValueT],
-        limits: CacheLimits,
-        telemetry: Telemetry,
-        clock: Clock,
-        timer: Callable[[], float],
-        store: PageStore | None = None,
-        environment_id: str = "",
-        excused: tuple[type[Exception], ...] = (RetryLaterError,),
-        max_entries: int = MAX_ENTRIES,
-        max_bytes: int = MAX_BYTES,
-        new_event: Callable[[], Event] = Event,
-    ) -> None:
-        """Start empty.
+    codec: Codec[ValueT]
+    """How values are written, copied and measured."""
+    limits: CacheLimits
+    telemetry: Telemetry
+    """Gets counts of hits, loads and ages."""
+    clock: Clock
+    timer: Callable[[], float]
+    """A monotonic clock in seconds."""
+    store: PageStore | None = None
+    """The fleet's values; None where each process keeps its own alone."""
+    environment_id: str = ""
+    """Unique in the fleet; decides which copy in Redis is read."""
+    excused: tuple[type[Exception], ...] = (RetryLaterError,)
+    """Errors of a load after which the last value is served, up to the bound."""
+    max_entries: int = MAX_ENTRIES
+    max_bytes: int = MAX_BYTES
+    """How large the kept values are together, as written in Redis or as `codec` estimates."""
+    new_event: Callable[[], Event] = Event
+    """Makes what waiting threads wait on."""
+    _refusals: dict[Key, _Refusal] = field(default_factory=dict, init=False)
+    _flights: dict[Key, _Flight[ValueT]] = field(default_factory=dict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
-        Args:
-            codec: how values are written, copied and measured.
-            limits: the TTL and the staleness bound.
-            telemetry: gets counts of hits, loads and ages.
-            clock: waits and draws.
-            timer: a monotonic clock in seconds.
-            store: the fleet's values; None where each process keeps its own alone.
-            environment_id: unique in the fleet; decides which copy in Redis is read.
-            excused: errors of a load after which the last value is served, up to the bound.
-            max_entries: how many values the process keeps.
-            max_bytes: how large they are together, as written in Redis or as `codec` estimates.
-            new_event: what waiting threads wait on.
-        """
-        self._store = store
-        self._codec = codec
-        self._limits = limits
-        self._telemetry = telemetry
-        self._clock = clock
-        self._timer = timer
-        self._copy = choose_copy(environment_id)
-        self._excused = excused
-        self._new_event = new_event
-        self._memory: _Memory[ValueT] = _Memory(max_entries, max_bytes)
-        self._refusals: dict[Key, _Refusal] = {}
-        self._changes = _Changes(limits.bound_ms)
-        self._flights: dict[Key, _Flight[ValueT]] = {}
-        self._lock = Lock()
+    def __post_init__(self) -> None:
+        self._copy = choose_copy(self.environment_id)
+        self._memory: _Memory[ValueT] = _Memory(self.max_entries, self.max_bytes)
+        self._changes = _Changes(self.limits.bound_ms)
 
     def view(self, codec: Codec[OtherT], store: PageStore | None) -> ReadCache[OtherT]:
         """Return this cache for values of another kind: one memory, and a fleet's values at another place, or nowhere.
@@ -252,7 +236,7 @@ class ReadCache(Generic[ValueT]):
         REQUIRES: its keys are not those of this cache's own values.
         """
         other: ReadCache[OtherT] = copy(cast("Any", self))
-        other._codec, other._store = codec, store
+        other.codec, other.store = codec, store
         return other
 
     def get(
@@ -270,7 +254,7 @@ class ReadCache(Generic[ValueT]):
         Raises:
             Exception: `load` raised it, and there is no value within the bound. All threads that wait get it.
         """
-        if not self._limits.ttl_ms:
+        if not self.limits.ttl_ms:
             value, units = load()
             return Cached(value, Origin.LOADED, 0, units)
         return self._serve(*self._find(key, lambda _: {key: load()}, remaining_ms))
@@ -284,7 +268,7 @@ class ReadCache(Generic[ValueT]):
             Exception: `load` raised it, and one of the keys has no value within the bound.
         """
         keys = list(dict.fromkeys(keys))
-        if not self._limits.ttl_ms:
+        if not self.limits.ttl_ms:
             return {key: Cached(value, Origin.LOADED, 0, units) for key, (value, units) in load(keys).items()}
         found: dict[Key, _Found[ValueT]] = {}
         flights: dict[Key, _Flight[ValueT]] = {}
@@ -338,7 +322,7 @@ class ReadCache(Generic[ValueT]):
 
     def _board(self, key: Key) -> tuple[_Flight[ValueT], _Flight[ValueT]]:
         """Begin a load unless one is under way that lacks no change; return this one, and the one that is under way."""
-        mine: _Flight[ValueT] = _Flight(self._now_ms(), self._new_event())
+        mine: _Flight[ValueT] = _Flight(self._now_ms(), self.new_event())
         with self._lock:
             flight = self._flights.get(key)
             if flight is None or self._changes.is_behind(key[0], flight.began_ms):
@@ -395,16 +379,16 @@ class ReadCache(Generic[ValueT]):
             if look.is_enough or look.store is None or look.leased_at_ms is not None:
                 return look
             now_ms = self._now_ms()
-            pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
+            pause_ms = WAIT_STEP_MS * (0.5 + self.clock.random())
             if now_ms + pause_ms >= deadline_ms:
                 if (refusal := self._refusals.get(key)) is not None and now_ms < refusal.until_ms:
                     raise refusal.error.with_traceback(None)
                 return look
-            self._clock.sleep(pause_ms / 1000)
+            self.clock.sleep(pause_ms / 1000)
 
     def _look(self, key: Key) -> _Look[ValueT]:
         """Look for a value in memory and, where the fleet shares it, in Redis; else take the lease to load it."""
-        held, store = self._held(key), self._store  # another load may have ended just now
+        held, store = self._held(key), self.store  # another load may have ended just now
         if held is not None and held.freshness.is_fresh_at(self._now_ms()):
             return _Look(held, is_enough=True)
         if store is None or (held is not None and held.size > MAX_SHARED_BYTES):
@@ -418,7 +402,7 @@ class ReadCache(Generic[ValueT]):
             origin = Origin.REDIS if held is found else Origin.L1
             if held is not None and held.freshness.is_fresh_at(now_ms):
                 return _Look(held, origin, is_enough=True)
-            leased_at_ms = store.take_lease(*key, self._limits.lease_ms)
+            leased_at_ms = store.take_lease(*key, self.limits.lease_ms)
         except RegistryUnavailableError as error:
             self._count_failure(error)
             return _Look(held)
@@ -435,12 +419,12 @@ class ReadCache(Generic[ValueT]):
             stored, age_ms = found
             size = len(stored.payload)
             is_held = held is not None and (held.leased_at_ms, held.size) == (stored.leased_at_ms, size)
-            value = held.value if held is not None and is_held else self._codec.decode(stored.payload)
+            value = held.value if held is not None and is_held else self.codec.decode(stored.payload)
         except MalformedPageError:
-            self._telemetry.count(MetricName.PAGES_MALFORMED)
+            self.telemetry.count(MetricName.PAGES_MALFORMED)
             return None
         freshness = freshness_of_copy(
-            self._limits, asked_at_ms=asked_at_ms, age_ms=age_ms, cost_ms=stored.cost_ms, random=self._clock.random
+            self.limits, asked_at_ms=asked_at_ms, age_ms=age_ms, cost_ms=stored.cost_ms, random=self.clock.random
         )
         if self._changes.is_behind(key[0], freshness.read_at_ms):
             return None
@@ -460,24 +444,24 @@ class ReadCache(Generic[ValueT]):
             if isinstance(loaded, Exception):
                 raise loaded
             value, units = loaded[key]
-        except self._excused as error:
+        except self.excused as error:
             if isinstance(error, RetryLaterError):
                 self._remember_refusal(key, error)
             if leased_at_ms is not None:
-                self._telemetry.count(MetricName.PAGE_FILLS_FAILED)
+                self.telemetry.count(MetricName.PAGE_FILLS_FAILED)
             if (last := self._find_usable(key, store, look.held)) is None:
                 raise
             return last, Origin.L1 if last is look.held else Origin.REDIS
         cost_ms = round(self._now_ms() - read_at_ms)
-        freshness = freshness_of_load(self._limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self._clock.random)
-        payload = None if leased_at_ms is None else self._codec.encode(value)
-        size = self._codec.size_bytes(value) if payload is None else len(payload)
+        freshness = freshness_of_load(self.limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self.clock.random)
+        payload = None if leased_at_ms is None else self.codec.encode(value)
+        size = self.codec.size_bytes(value) if payload is None else len(payload)
         entry = _Entry(value, leased_at_ms, units, size, freshness)
         self._memory.put(key, entry)
         flight.entry = entry
         self._land(key, flight)  # the other threads do not wait for Redis
         if store is not None and payload is not None and leased_at_ms is not None:
-            self._store_for_all(key, store, StoredPage(payload, leased_at_ms, self._limits.keep_ms, cost_ms, units))
+            self._store_for_all(key, store, StoredPage(payload, leased_at_ms, self.limits.keep_ms, cost_ms, units))
         return entry, Origin.LOADED
 
     def _find_usable(self, key: Key, store: PageStore | None, held: _Entry[ValueT] | None) -> _Entry[ValueT] | None:
@@ -499,7 +483,7 @@ class ReadCache(Generic[ValueT]):
         self._refusals[key] = _Refusal(error, self._now_ms() + REFUSED_MS)
 
     def _store_for_all(self, key: Key, store: PageStore, stored: StoredPage) -> None:
-        self._telemetry.count(MetricName.PAGE_FILLS)
+        self.telemetry.count(MetricName.PAGE_FILLS)
         if len(stored.payload) > MAX_SHARED_BYTES:
             return
         try:
@@ -509,15 +493,15 @@ class ReadCache(Generic[ValueT]):
 
     def _count_failure(self, error: RegistryUnavailableError) -> None:
         if not isinstance(error, RegistryForeignError):  # the store has logged it
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            self.telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
 
     def _serve(self, entry: _Entry[ValueT], origin: Origin) -> Cached[ValueT]:
         age_ms = round(self._now_ms() - entry.freshness.read_at_ms)
-        self._telemetry.count(_METRICS[origin])
-        return Cached(self._codec.copy(entry.value), origin, age_ms, entry.units)
+        self.telemetry.count(_METRICS[origin])
+        return Cached(self.codec.copy(entry.value), origin, age_ms, entry.units)
 
     def _now_ms(self) -> float:
-        return self._timer() * 1000
+        return self.timer() * 1000
 
 
 def _try_load(load: LoadMany[ValueT], keys: Sequence[Key]) -> Loaded[ValueT] | Exception:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import NamedTuple
 
@@ -48,6 +49,7 @@ class _Unconfirmed(NamedTuple):
 _NOTHING_UNCONFIRMED = _Unconfirmed(frozenset(), -MAX_LOOKUP_PAUSE_MS, LOOKUP_PAUSE_MS)
 
 
+@dataclass(eq=False, kw_only=True)
 class RegistryRoutes:
     """`Routes` by Redis and the journal.
 
@@ -55,43 +57,33 @@ class RegistryRoutes:
     reads complete from the journal. Threads that miss the same route at the same time share one look-up.
     """
 
-    def __init__(
-        self,
-        *,
-        registry: Registry,
-        journal: JournalReading | None,
-        telemetry: Telemetry,
-        now_ms: Callable[[], int],
-        random: Callable[[], float],
-        ttl_seconds: float,
-        max_entries: int = MAX_ROUTES,
-        asks_copies: bool = True,
-        repairs: Registry | None = None,
-        background: Background | None = None,
-    ) -> None:
-        """Start knowing nothing; `random` returns uniform numbers in [0, 1).
+    registry: Registry
+    journal: JournalReading | None
+    """Confirms routes for writing, where `Leases` make its reads leases; None: nothing is written by them."""
+    telemetry: Telemetry
+    now_ms: Callable[[], int]
+    random: Callable[[], float]
+    """Returns uniform numbers in [0, 1)."""
+    ttl_seconds: float
+    max_entries: int = MAX_ROUTES
+    asks_copies: bool = True
+    """Whether Redis is asked for the read-hot mark as well."""
+    repairs: Registry | None = None
+    """Takes the repairs of Redis, in the `background`; None: it is not repaired."""
+    background: Background | None = None
+    _cache: RouteCache = field(init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _lookups: dict[str, Future[Known | None]] = field(default_factory=dict, init=False)
+    _unchecked: OrderedDict[str, Route] = field(default_factory=OrderedDict, init=False)
+    """What Redis showed since a route was last confirmed."""
+    _unconfirmed: OrderedDict[str, _Unconfirmed] = field(default_factory=OrderedDict, init=False)
 
-        `journal` confirms routes for writing, where `Leases` make its reads leases; None: nothing is written by them.
-        `asks_copies`: whether Redis is asked for the read-hot mark as well. `repairs` takes the repairs of Redis, in
-        the `background`; None: it is not repaired.
-        """
-        self._registry = registry
-        self._journal = journal
-        self._telemetry = telemetry
-        self._now_ms = now_ms
-        self._asks_copies = asks_copies
-        self._repairs = repairs
-        self._background = background
-        self._cache = RouteCache(ttl_seconds=ttl_seconds, random=random, max_entries=max_entries)
-        self._lock = Lock()
-        self._lookups: dict[str, Future[Known | None]] = {}
-        self._unchecked: OrderedDict[str, Route] = OrderedDict()
-        """What Redis showed since a route was last confirmed."""
-        self._unconfirmed: OrderedDict[str, _Unconfirmed] = OrderedDict()
+    def __post_init__(self) -> None:
+        self._cache = RouteCache(ttl_seconds=self.ttl_seconds, random=self.random, max_entries=self.max_entries)
 
     def for_write(self, collection: str) -> Route:
         """Implement `Routes.for_write`: at most a few seconds old while Redis responds."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         # Without the lock, which guards learning: an entry is replaced as a whole.
         known = self._cache.get_fresh(collection, now_ms)
         if known is None:
@@ -100,7 +92,7 @@ class RegistryRoutes:
 
     def for_read(self, collection: str) -> ReadRoute:
         """Implement `Routes.for_read`, by one look-up at most."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         known = self._cache.get_fresh(collection, now_ms)
         if known is None:
             known = self._ask_registry(collection, now_ms) or self._cache.peek(collection)
@@ -111,19 +103,19 @@ class RegistryRoutes:
     ) -> Route:
         """Implement `Routes.learn`; Redis is repaired where its hint lacked something."""
         is_behind = hint is not None and not hint.covers(shown.route)
-        is_news = self._journal is not None and not self._cache.peek(collection).shown.covers(shown.route)
+        is_news = self.journal is not None and not self._cache.peek(collection).shown.covers(shown.route)
         if hint is None or is_behind or is_news:
             with self._lock:
-                self._cache.learn(collection, self._now_ms(), shown=shown.route)
+                self._cache.learn(collection, self.now_ms(), shown=shown.route)
         if is_behind:
             self._repair(collection, shown.route)
         if hint is not None and is_strong:
-            note_ahead(self._telemetry, collection, hint, shown)
+            note_ahead(self.telemetry, collection, hint, shown)
         return shown.route
 
     def refused(self, collection: str) -> Route:
         """Ask Redis now; while it is away, the journal: a throttled write has the time, and a better place helps."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         known = self._ask_registry(collection, now_ms, is_writing=True, is_brief=True)
         if known is not None:
             return self._confirm(collection, now_ms, is_brief=True) if collection in self._unchecked else known.shown
@@ -158,22 +150,20 @@ class RegistryRoutes:
 
     def _ask(self, collection: str, now_ms: int, *, is_brief: bool) -> Known | None:
         try:
-            hinted, copies = self._look_up(collection)
+            # In one round trip.
+            if self.asks_copies:
+                hinted, copies = self.registry.get_for_reading(collection)
+            else:
+                hinted, copies = self.registry.get(collection), 0
         except RegistryForeignError:
             return None
         except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            self.telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return None
         with self._lock:
-            if self._journal is not None:
+            if self.journal is not None:
                 keep_newest(self._unchecked, collection, hinted, MAX_ROUTES)
             return self._cache.learn(collection, now_ms, hinted=hinted, copies=copies, is_brief=is_brief)
-
-    def _look_up(self, collection: str) -> ReadRoute:
-        """Ask Redis in one round trip."""
-        if self._asks_copies:
-            return self._registry.get_for_reading(collection)
-        return ReadRoute(self._registry.get(collection))
 
     def _confirm(self, collection: str, now_ms: int, *, is_brief: bool = False) -> Route:
         """Look up in the journal what Redis shows beyond it, and return what may be used.
@@ -204,19 +194,19 @@ class RegistryRoutes:
 
     def _ask_journal(self, collection: str) -> Route | None:
         """Read the route in the journal, where `Leases` makes it a lease; None: no response, or it cannot be read."""
-        if self._journal is None:
+        if self.journal is None:
             return None
         try:
-            return self._journal.get(collection, is_strong=False).route
+            return self.journal.get(collection, is_strong=False).route
         except RetryLaterError:
             return None
         except MalformedGenerationError:
-            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+            self.telemetry.count(MetricName.JOURNAL_MALFORMED)
             return None
 
     def _repair(self, collection: str, route: Route) -> None:
-        self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
-        repairs, background = self._repairs, self._background
+        self.telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
+        repairs, background = self.repairs, self.background
         if repairs is None or background is None:
             return
 

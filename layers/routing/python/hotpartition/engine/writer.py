@@ -59,34 +59,20 @@ class _Write(Generic[FoundT]):
     untried: list[Placement] = field(default_factory=list)
 
 
+@dataclass(eq=False, kw_only=True)
 class Writer:
     """Places writes of items, and counts all writes. One per execution environment, or one per process."""
 
-    def __init__(
-        self,
-        *,
-        routes: Routes,
-        counting: WriteCounting,
-        telemetry: Telemetry,
-        clock: Clock,
-        budget_ms: float,
-        form: KeyForm,
-        choices: int = MAX_CHOICES,
-        leases: Leases | None = None,
-    ) -> None:
-        """Start with nothing written.
-
-        `leases` say which routes items may be placed by; None: nothing is closed.
-        """
-        self.routes = routes
-        self._leases = leases
-        self._counting = counting
-        self._telemetry = telemetry
-        self._clock = clock
-        self._budget_ms = budget_ms
-        self._form = form
-        self._choices = choices
-        self._refusals = RecentRefusals()
+    routes: Routes
+    counting: WriteCounting
+    telemetry: Telemetry
+    clock: Clock
+    budget_ms: float
+    form: KeyForm
+    choices: int = MAX_CHOICES
+    leases: Leases | None = None
+    """Say which routes items may be placed by; None: nothing is closed."""
+    _refusals: RecentRefusals = field(default_factory=RecentRefusals, init=False)
 
     def write(
         self,
@@ -127,24 +113,24 @@ class Writer:
             RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's. Or the place where all
                 conditional writes of it meet is not known.
         """
-        now_ms = self._clock.now_ms()
-        write = _Write(key, put, find, may_be_stored, choices or self._choices, is_timed, confirmed)
+        now_ms = self.clock.now_ms()
+        write = _Write(key, put, find, may_be_stored, choices or self.choices, is_timed, confirmed)
         self._begin(write, self.routes.for_write(key.collection))
         placement = write.placements[0]
         offer = Offer(key, factor * self._units(key, size_bytes, placement), placement.shard_count)
-        report = self._counting.offered(offer, now_ms)
+        report = self.counting.offered(offer, now_ms)
         # What counting takes, for instance a raise, is not the write's.
-        spent_ms = self._clock.now_ms() - now_ms
-        budget = Budget(self._clock, min(self._budget_ms, remaining_ms - spent_ms))
+        spent_ms = self.clock.now_ms() - now_ms
+        budget = Budget(self.clock, min(self.budget_ms, remaining_ms - spent_ms))
         while True:
             try:
                 return self._try_choices(write)
             except RetryLaterError as error:
                 is_refused_everywhere = not write.untried
                 if is_refused_everywhere:
-                    self._telemetry.count(MetricName.WRITES_REFUSED_EVERYWHERE)
-                    at_ms, offer = self._clock.now_ms(), offer._replace(shard_count=write.placements[0].shard_count)
-                    report = self._counting.refused(offer, at_ms, report, error)
+                    self.telemetry.count(MetricName.WRITES_REFUSED_EVERYWHERE)
+                    at_ms, offer = self.clock.now_ms(), offer._replace(shard_count=write.placements[0].shard_count)
+                    report = self.counting.refused(offer, at_ms, report, error)
                     route = self.routes.for_write(key.collection)
                     if not write.route.covers(route):
                         # This very write has raised it: there is a better place now.
@@ -170,15 +156,15 @@ class Writer:
             size_bytes: of the item at its base key, as DynamoDB counts.
             is_repeated: whether a batch before left it unprocessed, so that it was counted.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         route = self._find_usable(key, self.routes.for_write(key.collection))
-        placement = choose_placement(route, key, self._form)
+        placement = choose_placement(route, key, self.form)
         if self._refusals.has(placement.partition_key, now_ms):
-            placements = choose_placements(route, key, self._form, choices=self._choices)
+            placements = choose_placements(route, key, self.form, choices=self.choices)
             placement = self._refusals.order(placements, now_ms)[0]
         if not is_repeated:
             offer = Offer(key, self._units(key, size_bytes, placement), placement.shard_count)
-            self._counting.offered(offer, now_ms)
+            self.counting.offered(offer, now_ms)
         return placement
 
     def meet(self, key: ItemKey[str], confirmed: JournalEntry) -> Placement:
@@ -188,31 +174,31 @@ class Writer:
             RetryLaterError: nothing says where.
         """
         route = self.routes.for_write(key.collection).union(confirmed.route)
-        return choose_placement(self._find_usable(key, route, confirmed), key, self._form)
+        return choose_placement(self._find_usable(key, route, confirmed), key, self.form)
 
     def refused(self, partition_key: str) -> None:
         """Take in that a partition key left a write of a batch unprocessed, or refused a change of an item."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         self._refusals.add(partition_key, now_ms)
-        self._counting.alarm(self._form.parse(partition_key)[0], now_ms)
+        self.counting.alarm(self.form.parse(partition_key)[0], now_ms)
 
     def count(self, key: ItemKey[KeyT], wcu: float) -> None:
         """Count a write that can only go where its item lies: an update or a delete."""
-        self._counting.offered(Offer(key, wcu), self._clock.now_ms())
+        self.counting.offered(Offer(key, wcu), self.clock.now_ms())
 
     def _begin(self, write: _Write[FoundT], route: Route) -> None:
         """Begin anew under a route."""
         if write.confirmed is not None:
             route = route.union(write.confirmed.route)
         write.usable = self._find_usable(write.key, route, write.confirmed) if write.is_timed else route.as_announced
-        first = choose_placement(write.usable, write.key, self._form)
+        first = choose_placement(write.usable, write.key, self.form)
         write.route, write.placements, write.untried = route, (first,), [first]
 
     def _find_usable(self, key: ItemKey[KeyT], route: Route, confirmed: JournalEntry | None = None) -> Route:
         """Return the route that an item may be placed by. Announced closes always count, even without leases."""
-        if self._leases is None:
+        if self.leases is None:
             return route.as_announced
-        return self._leases.route_for(key, route, self.routes.learn, confirmed)
+        return self.leases.route_for(key, route, self.routes.learn, confirmed)
 
     def _try_choices(self, write: _Write[FoundT]) -> FoundT | None:
         """Put the item where it was not refused yet, one choice after another without waiting.
@@ -229,13 +215,13 @@ class Writer:
                         return found
                 existing = write.put(placement.partition_key)
             except ThrottledError as error:
-                self._telemetry.count(MetricName.WRITES_THROTTLED)
+                self.telemetry.count(MetricName.WRITES_THROTTLED)
                 if not error.may_be_key_range:
                     raise
                 del write.untried[0]
                 if len(write.placements) == 1:
                     # The other choices take two more hashes: they are worked out for those few that need them.
-                    every = choose_placements(write.usable, write.key, self._form, choices=write.choices)
+                    every = choose_placements(write.usable, write.key, self.form, choices=write.choices)
                     write.placements, write.untried = (placement, *every[1:]), list(every[1:])
                 if not write.untried:
                     raise
@@ -244,7 +230,7 @@ class Writer:
                 write.may_be_stored = True
                 raise
             else:
-                self._counting.served(write.key.collection)
+                self.counting.served(write.key.collection)
                 return existing
 
     def _find(self, write: _Write[FoundT]) -> FoundT | None:
