@@ -159,7 +159,7 @@ read-trials: .venv/.tool ## A rush of readers, of pages and of an item, in which
 	$(BIN)/python -m tools.play read
 	$(BIN)/pytest -m long tests/integration/test_item_trials.py
 
-simulate: .venv/.tool ## Strategies side by side, a rush of readers, a rush that is over (2 minutes; SEEDS=)
+simulate: .venv/.tool ## Strategies side by side, a rush of readers, a rush that is over (3 minutes; SEEDS=)
 	$(BIN)/python -m tools.scenarios simulate $(addprefix --seeds ,$(SEEDS))
 
 simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (12 minutes; SEEDS=, IN_BAND=1)

@@ -1,4 +1,4 @@
-"""N comes down again: a short rush, twenty quiet minutes, some more messages, and a second rush.
+"""N comes down again: a rush of a minute, twenty quiet minutes, a thousand more messages, and a second rush.
 
 All times of the protocol are the product's own: ten minutes until a key counts as cool, a lease of ten minutes, margins
 of one. Loads are a twentieth, with the partitions' limits and what counts as hot, and one stream takes all reports. One
@@ -30,12 +30,12 @@ SEEDS = 20
 SCALE = 0.05
 COLD = "quiet-room-{seed}"
 RUSH_WCU = 2_000 * SCALE
-RUSH_SECONDS, QUIET_SECONDS, MORE_SECONDS, SECOND_RUSH_SECONDS = 10.0, 1_200.0, 250.0, 5.0
+RUSH_SECONDS, QUIET_SECONDS, SECOND_RUSH_SECONDS = 60.0, 1_200.0, 10.0
 ONSET = 5.0
 RUSH_ENDS = ONSET + RUSH_SECONDS
 MORE_BEGINS = RUSH_ENDS + QUIET_SECONDS
-MORE_PER_SECOND = 1.0
-MORE_ENDS = MORE_BEGINS + MORE_SECONDS
+MORE_PER_SECOND = 2.5
+MORE_ENDS = MORE_BEGINS + 1_000 / MORE_PER_SECOND
 PROBE_SECONDS = 5.0
 SECOND_ONSET = MORE_ENDS + PROBE_SECONDS
 PAGE_LIMIT = 50
@@ -69,7 +69,7 @@ def _scenario() -> Scenario:
         table=Partitions(count=32, write_limit_wcu=1_000 * SCALE, read_limit_rcu=3_000 * SCALE),
         writers=functions,
         reading=functions,
-        readers=Readers(per_second=0.1),
+        readers=Readers(per_second=0.2),
         settings={**scale_thresholds(SCALE), "stream_partitions": 1},
     )
 

@@ -2,7 +2,7 @@
 
 All of it is the product's own: route look-up, page cache, its Redis adapter, gatherer, merge and retries, on the
 simulated table and Redis. A page costs little to simulate where the cache serves it and much where DynamoDB does, so a
-rush without the cache runs at a twentieth: of the pages, of the environments and of each partition's limits.
+rush without the cache runs at a tenth: a tenth of the pages, of the environments and of each partition's limits.
 
 Nobody repeats a refused page, and there is no other traffic: what is refused is refused by the conversation's
 partitions, or because all environments wait for them.
@@ -50,7 +50,7 @@ BODY = (600, 800)
 WRITTEN_FIRST = 200
 """Messages that the conversation holds when the rush begins."""
 ONSET = 1.0
-SMALL = 0.05
+TENTH = 0.1
 JUDGED_EVERY = 397
 """Of so many pages, one is given to the history checker."""
 LAG_SECONDS = 0.5
@@ -106,25 +106,25 @@ RUSHES = (
     ReadRush(
         name="cached",
         description="The newest page is asked for 50,000 times a second by 1,000 environments; N is 16.",
-        seconds=3.25,
+        seconds=4.0,
         copies=COPIES,
         is_watched=True,
     ),
     ReadRush(
         name="found",
-        description="From the moment on when the rush begins and nobody knows of it, at a twentieth: pages, "
-        "environments, partitions' limits and what counts as read-hot.",
+        description="From the moment on when the rush begins and nobody knows of it, at a tenth: pages, environments, "
+        "partitions' limits and what counts as read-hot.",
         seconds=5.0,
         copies=0,
         is_watched=True,
-        scale=SMALL,
+        scale=TENTH,
     ),
     ReadRush(
         name="uncached",
-        description="The same load without the page cache, at a twentieth: pages, environments, partitions' limits.",
+        description="The same load without the page cache, at a tenth: pages, environments, partitions' limits.",
         seconds=2.0,
         copies=0,
-        scale=SMALL,
+        scale=TENTH,
     ),
 )
 
