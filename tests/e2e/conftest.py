@@ -19,7 +19,6 @@ import redis
 from hotpartition_cli.main import run
 from stack import SETTINGS, SLOWLY, Stack, running_stack
 from tools.local.template import synthesize
-from tools.play.stack import environment_options
 
 FUNCTIONS = 4
 
@@ -59,8 +58,8 @@ def assembly(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def stack(assembly, tmp_path_factory) -> Iterator[Stack]:
     """The stack as it is."""
-    environments = environment_options("min", {"write_message": 4, "read_messages": 2})
-    with running_stack(assembly, tmp_path_factory.mktemp("stack"), *environments) as running:
+    least = {"write_message": 4, "read_messages": 2}
+    with running_stack(assembly, tmp_path_factory.mktemp("stack"), min_environments=least) as running:
         yield running
 
 
@@ -74,7 +73,7 @@ def registry(stack) -> Iterator[redis.Redis]:
 @pytest.fixture
 def replicated_stack(assembly, tmp_path) -> Iterator[Stack]:
     """A small one, for one test, whose Redis has a replica; behind its front it is not seen which process asks."""
-    with running_stack(assembly, tmp_path, "--redis-replica") as running:
+    with running_stack(assembly, tmp_path, redis="replicated") as running:
         yield running
 
 
@@ -86,5 +85,5 @@ def guarded_stack(tmp_path_factory) -> Iterator[Stack]:
     assembly = asyncio.run(synthesize(folder / "assembly", settings=settings, options=SLOWLY))
     (template,) = assembly.glob("*.template.json")
     assert template.read_text().count('"HOTPARTITION_DYNAMODB_CLIENT": "boto3"') == FUNCTIONS
-    with running_stack(assembly, folder, "--redis-auth", *environment_options("min", {"write_message": 2})) as running:
+    with running_stack(assembly, folder, redis="guarded", min_environments={"write_message": 2}) as running:
         yield running

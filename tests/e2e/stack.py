@@ -12,28 +12,24 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-import urllib3
-from aiohttp import ClientSession
 
 from hotpartition.redis.cluster import route_key
-from hotpartition_cli.callers import messages_path
-from support.loop import Loop
+from support.loop import Loop, opened
 from tools.local.metering import TimelineRow
 from tools.play.client import Client, HttpApi, Mint, Order, Recorder, open_session, play
-from tools.play.readers import read_log
-from tools.play.stack import Stack as LocalRun
-from tools.play.stack import environment_options
+from tools.play.read import read_log
+from tools.play.stack import Control
+from tools.play.stack import running_stack as running_local_run
 from tools.play.verdict import count_busiest_second
-from tools.play.watch import Control, open_control
 from tools.play.workload import steady_load
 from tools.world.scaling import scale_thresholds
 
@@ -49,53 +45,21 @@ SLOWLY = {name: {"timeout_seconds": 29} for name in ("writer", "reader")}
 PATIENCE_SECONDS = 600.0
 """No message and no page is given up: how long a test may take is for its own timeout."""
 ROUNDS_NEEDED = 20
-MOST_ATTEMPTS = 10
 ROOT = Path(__file__).resolve().parents[2]
 TIMED = {"onset to raise", "throttles fall", "newest page of what has cooled"}
-
-Response = urllib3.BaseHTTPResponse
 
 
 class Stack:
     """The running stack."""
 
-    def __init__(self, api_url: str, control: Control, work_dir: Path, loop: Loop) -> None:
-        self.api_url, self.control_url = api_url.rstrip("/"), control.url.rstrip("/")
-        self.late = 0
-        """Responses that said that something did not respond in time."""
-        self._work_dir = work_dir
-        self._loop, self._control = loop, control
-        self._http = urllib3.PoolManager(maxsize=32, retries=False, timeout=urllib3.Timeout(connect=20, read=60))
+    def __init__(self, client: Client, control: Control, folder: Path, loop: Loop) -> None:
+        self.api_url, self.control_url = control.status["api_url"].rstrip("/"), control.url.rstrip("/")
+        self._client, self._control, self._folder, self._loop = client, control, folder, loop
 
     def log_lines(self, function: str, message: str) -> list[dict[str, Any]]:
         """The structured log lines of a function with this message."""
-        lines = read_log(self._work_dir / "logs" / f"{function}.log")
+        lines = read_log(self._folder / "local" / "logs" / f"{function}.log")
         return [line for line in lines if line.get("message") == message]
-
-    def write(self, conversation: str, body: Any) -> Response:
-        return self._request("POST", messages_path(conversation), json.dumps(body).encode())
-
-    def read(self, conversation: str, **query: Any) -> Response:
-        return self._request("GET", messages_path(conversation, **query))
-
-    def _request(self, method: str, path: str, body: bytes | None = None) -> Response:
-        response = self._http.request(method, self.api_url + path, body=body)
-        self.late += response.status >= 500
-        return response
-
-    def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
-        """Read page by page; what is throttled is asked for again."""
-        messages: list[dict[str, Any]] = []
-        while query.get("cursor", "") is not None:
-            response = self.read(conversation, **query)
-            if response.status == 503:
-                time.sleep(0.2)
-                continue
-            assert response.status == 200, response.data
-            page = response.json()
-            messages += page["messages"]
-            query["cursor"] = page["next_cursor"]
-        return messages
 
     def status(self) -> Any:
         return self._loop.run(self._control.look())
@@ -134,7 +98,8 @@ class Stack:
     ) -> Recorder:
         """Offer a load for a while, open-loop; `during` runs beside it, and can look at the `load` that is given."""
         load = Recorder() if load is None else load
-        playing = self._loop.submit(self._play(load, conversation, rate, seconds, mint))
+        offers = steady_load(conversation, rate=rate, seconds=seconds, sender=SENDER, first=load.counts["offered"])
+        playing = self._loop.submit(play(replace(self._client, recorder=load, mint=mint), offers))
         try:
             if during:
                 during()
@@ -161,49 +126,9 @@ class Stack:
 
     def read_into(self, load: Recorder, conversation: str, *, order: Order, limit: int = 200) -> bool:
         """Read every page, strongly consistent, and record what came; say whether that was all."""
-        is_all: bool = self._loop.run(self._read(load, conversation, order, limit))
+        client = replace(self._client, recorder=load)
+        is_all: bool = self._loop.run(client.read(conversation, order=order, consistency="strong", limit=limit))
         return is_all
-
-    async def _play(self, load: Recorder, conversation: str, rate: float, seconds: float, mint: Mint | None) -> None:
-        offers = steady_load(conversation, rate=rate, seconds=seconds, sender=SENDER, first=load.counts["offered"])
-        async with open_session() as session:
-            await play(self._client(session, load, mint), offers)
-
-    async def _read(self, load: Recorder, conversation: str, order: Order, limit: int) -> bool:
-        async with open_session() as session:
-            client = self._client(session, load)
-            return await client.read(conversation, order=order, consistency="strong", limit=limit)
-
-    def _client(self, session: ClientSession, load: Recorder, mint: Mint | None = None) -> Client:
-        return Client(
-            api=HttpApi(session, self.api_url, connections=CONNECTIONS),
-            recorder=load,
-            rng=random.Random(),
-            now=time.time,
-            mint=mint,
-            replay_share=0.0,
-            give_up_seconds=PATIENCE_SECONDS,
-        )
-
-
-def undisturbed(test: Callable[..., None]) -> Callable[..., None]:
-    """Make a test again, with fresh names, where it failed and something did not respond in time meanwhile."""
-
-    @wraps(test)
-    def run(**fixtures: Any) -> None:
-        stack = next(each for each in fixtures.values() if isinstance(each, Stack))
-        for attempt in range(MOST_ATTEMPTS):
-            stack.late = 0
-            names = {name: f"{value}:{attempt}" for name, value in fixtures.items() if isinstance(value, str)}
-            try:
-                test(**{**fixtures, **names})
-            except (AssertionError, KeyError):
-                if not stack.late or attempt == MOST_ATTEMPTS - 1:
-                    raise
-            else:
-                return
-
-    return run
 
 
 def show(
@@ -223,29 +148,28 @@ def show(
     raise AssertionError(done.stdout[-4_000:] + done.stderr[-2_000:])
 
 
+@asynccontextmanager
+async def serve(folder: Path, **config: Any) -> AsyncIterator[tuple[Client, Control]]:
+    """Run a local run, and open the ways to it; it has to end as it should."""
+    async with running_local_run(folder, **config) as control, open_session() as session:
+        client = Client(
+            api=HttpApi(session, control.status["api_url"], CONNECTIONS),
+            recorder=Recorder(),
+            rng=random.Random(),
+            now=time.time,
+            replay_share=0.0,
+            give_up_seconds=PATIENCE_SECONDS,
+        )
+        yield client, control
+    assert control.process.returncode == 0, control.log_file.read_text()
+
+
 @contextmanager
-def running_stack(assembly: Path, folder: Path, *options: str) -> Iterator[Stack]:
-    """Run the stack with further options of `python -m tools.local up`; it has to end as it should."""
-    loop = Loop()
-    local_run = LocalRun(
-        folder,
-        *("--partition-write-limit", str(WRITE_LIMIT_WCU), "--assembly", str(assembly)),
-        *environment_options("max", {"write_message": 6}),
-        *options,
-    )
-    try:
-        loop.run(local_run.__aenter__())
-        try:
-            ready = loop.run(local_run.ready())
-            opened = open_control(ready["control_url"])
-            control = loop.run(opened.__aenter__())
-            yield Stack(ready["api_url"], control, local_run.work_dir, loop)
-            loop.run(opened.__aexit__(None, None, None))
-        finally:
-            loop.run(local_run.__aexit__())
-    finally:
-        loop.close()
-    assert local_run.returncode == 0, (folder / "local.log").read_text()
+def running_stack(assembly: Path, folder: Path, **config: Any) -> Iterator[Stack]:
+    """Run the stack with further choices of a local run."""
+    fixed = {"partition_write_limit": WRITE_LIMIT_WCU, "assembly": assembly, "max_environments": {"write_message": 6}}
+    with opened(serve(folder, **fixed, **config)) as (loop, (client, control)):
+        yield Stack(client, control, folder, loop)
 
 
 def wait_for(condition: Callable[[], Any]) -> Any:

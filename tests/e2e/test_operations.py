@@ -13,19 +13,24 @@ from hotpartition.core.route import stable_hash
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import MESSAGE_WCU
 from hotpartition_messages.message_ids import mint_message_id
-from stack import WRITE_LIMIT_WCU, undisturbed, wait_for
+from stack import WRITE_LIMIT_WCU, Recorder, assert_read_back, wait_for
+
+MOST_ATTEMPTS = 10
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
 def tool(stack, capsys):
-    """Runs a command: exit status, and its response as JSON."""
+    """Runs a command until it succeeds, and returns its JSON: on a busy machine, Redis may respond too late."""
 
     def tool(*arguments):
-        status = run([*arguments, "--json"], {"HOTPARTITION_URL": stack.control_url})
-        stack.late += status != 0  # Redis is not there, perhaps
-        return status, json.loads(capsys.readouterr().out)
+        for _ in range(MOST_ATTEMPTS):
+            status = run([*arguments, "--json"], {"HOTPARTITION_URL": stack.control_url})
+            document = json.loads(capsys.readouterr().out)
+            if status == 0:
+                return document
+        raise AssertionError(document)
 
     return tool
 
@@ -38,32 +43,31 @@ def mint_in_turn(offer, now, rng):
             return message_id
 
 
-@undisturbed
 def test_a_conversation_raised_before_its_rush_is_not_throttled_in_it(stack, tool, conversation):
     """Three times what a key takes, from the first message on: no write is refused, and everything reads back."""
     # Writers know it as one that was never raised.
-    assert stack.write(conversation, {"sender": "ann", "body": "before"}).status == 201
-    status, done = tool("raise", conversation, "--n", "10", "--by", "ann")
-    assert (status, done["changed"], done["shard_count"], done["in_registry"]) == (0, True, 10, True)
+    load = stack.offer(conversation, rate=1, seconds=1)
+    done = tool("raise", conversation, "--n", "10", "--by", "ann")
+    assert (done["shard_count"], done["in_registry"]) == (10, True)
     assert any("queries 10 shard keys" in warning for warning in done["warnings"])
     time.sleep(2.1)  # what the tool says: so long a route is cached
 
     # Less than ten shards take at once, on a machine that pauses.
-    load = stack.offer(conversation, rate=3 * WRITE_LIMIT_WCU, seconds=1.7, mint=mint_in_turn)
+    stack.offer(conversation, rate=3 * WRITE_LIMIT_WCU, seconds=1.7, mint=mint_in_turn, load=load)
     rows = [row for row in stack.timeline() if row.key.partition("#")[0] == conversation]
     assert sum(row.throttled_writes for row in rows) == 0
     assert load.counts["acknowledged"] == load.counts["offered"]
     assert {row.key for row in rows if row.writes} >= {f"{conversation}#{i}" for i in range(10)}
-    assert "before" in [m["body"] for m in stack.read_all(conversation, consistency="strong", limit=200)]
+    assert_read_back(stack, conversation, load)
 
     # What the rush looked like to an operator, and why the route is what it is.
-    _, hot = tool("hot", "--limit", "1000")
+    hot = tool("hot", "--limit", "1000")
     (row,) = [row for row in hot["routes"] if row["conversation_id"] == conversation]
     assert row["shard_count"] == 10
     assert row["throttled_share"] == 0
-    wait_for(lambda: tool("hot")[1].get("consumer_started_at"))  # the next consumer's start, at the latest
-    status, route = tool("route", conversation)
-    assert (status, route["agreement"], len(route["generations"])) == (0, "equal", 1)
+    wait_for(lambda: tool("hot").get("consumer_started_at"))  # the next consumer's start, at the latest
+    route = tool("route", conversation)
+    assert (route["agreement"], len(route["generations"])) == ("equal", 1)
     (decision,) = route["generations"][0]["raises"]
     assert (decision["reason"], decision["by"]) == ("by-hand", "ann")
 
@@ -81,7 +85,9 @@ def test_a_rush_makes_a_conversation_hot(stack, conversation):
         made = json.loads(done.stdout)
         stored += made["stored"]
         assert made["stored"] + made["throttled"] + made["failed"] == round(wcu * 4 / MESSAGE_WCU)
-        assert len(stack.read_all(conversation, consistency="strong", limit=200)) >= stored
+        seen = Recorder()
+        assert stack.read_into(seen, conversation, order="newest")
+        assert len(seen.reads[0].messages) >= stored
         if made["shard_count"] > 1 and not made["failed"]:
             break
     assert made["failed"] == 0

@@ -10,8 +10,7 @@ from moto import mock_aws
 
 from hotpartition_cli.heat import Heat, Server
 from hotpartition_cli.tables import TableCaller
-from stack import undisturbed
-from support.loop import Loop
+from support.loop import opened
 from support.tables import define_table
 from tools.play.browser import open_browser
 
@@ -23,13 +22,8 @@ MARKUP = "<img src=x onerror='window.ran = 1'>" + 20 * "long"
 @pytest.fixture
 def browse():
     """Gives orders to a browser's page: `browse("run", "document.title")`. Where there is no browser, it fails."""
-    loop, browser = Loop(), open_browser()
-    page = loop.run(browser.__aenter__())
-    try:
+    with opened(open_browser()) as (loop, page):
         yield lambda order, *arguments, **more: loop.run(getattr(page, order)(*arguments, **more))
-    finally:
-        loop.run(browser.__aexit__(None, None, None))
-        loop.close()
 
 
 def find_row(key):
@@ -37,7 +31,6 @@ def find_row(key):
     return f"[...document.querySelectorAll('#map tr')].find((row) => row.key === {json.dumps(key)})"
 
 
-@undisturbed
 def test_a_rush_is_seen_is_raised_and_cools(stack, browse, conversation):
     """On a phone: the row gets hot and is marked; Enter shows why, and the shards' loads; then it is hot no longer."""
     row = find_row(conversation)

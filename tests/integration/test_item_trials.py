@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from queue import SimpleQueue
 
 import boto3
 import pytest
@@ -18,7 +19,6 @@ from hotpartition.redis.cluster import lease_key
 from support.servers import DynamoDBServer, running
 from support.tables import define_table
 from tools.local.redis import running_redis
-from tools.play.read import find_processes, wait_for_holder
 
 READER = """
 import sys, time
@@ -28,8 +28,10 @@ right = time.time
 time.time = lambda: right() + skew
 from hotpartition import ReadCache, ShardedTable, fixed
 plain = boto3.resource("dynamodb", endpoint_url=endpoint).Table("items")
-# A read takes some time, in which its process may be killed.
-plain.meta.client.meta.events.register("before-send.dynamodb.BatchGetItem", lambda **_: time.sleep(0.12))
+def read(**_):
+    print("reads", flush=True)
+    time.sleep(0.12)  # in which this process may be killed
+plain.meta.client.meta.events.register("before-send.dynamodb.BatchGetItem", read)
 table = ShardedTable(plain, shards=fixed(2), cache=ReadCache(seconds=1, redis=redis))
 while True:
     asked = time.monotonic()
@@ -45,6 +47,8 @@ SKEWS = (0, 20, -20, 7)
 SUBJECT = "8SproductS42"
 """The item's name in the cache."""
 BOUND_SECONDS = 3.0
+SERVED_BETWEEN = 60
+"""As often an item is served between two kills, at least."""
 
 
 class Rush:
@@ -53,7 +57,7 @@ class Rush:
     def __init__(self, endpoint, port):
         self.command = [sys.executable, "-c", READER, endpoint, f"redis://127.0.0.1:{port}"]
         self.lines, self.written, self.readers, self.threads = [], [], [], []
-        self.is_over = threading.Event()
+        self.reading, self.is_over = SimpleQueue(), threading.Event()
         self.plain = boto3.resource("dynamodb", endpoint_url=endpoint).Table("items")
         self.write()
         for skew in SKEWS:
@@ -71,7 +75,11 @@ class Rush:
 
     def listen(self, reader):
         with reader.stdout as lines:
-            self.lines.extend(lines)
+            for line in lines:
+                if line == "reads\n":
+                    self.reading.put(reader)
+                else:
+                    self.lines.append(line)
 
     def write(self):
         at = f"{time.monotonic():.6f}"
@@ -95,14 +103,12 @@ class Rush:
         return max((at for acknowledged, at in self.written if acknowledged < instant), default=0.0)
 
 
-def find_lease(port):
-    """Wait until a reader took the lease for the first time."""
+def wait_for_lease(port):
+    """Wait until a reader has the lease, by which one reads for all."""
     with Redis(port=port, decode_responses=True) as redis:
-        while True:
-            for key in redis.scan_iter("hp:cache:lease:*"):
-                assert key.startswith(lease_key("cache", SUBJECT, ""))
-                return key
+        while not (keys := list(redis.scan_iter("hp:cache:lease:*"))):
             time.sleep(0.01)
+    assert keys[0].startswith(lease_key("cache", SUBJECT, ""))
 
 
 @pytest.mark.slow
@@ -113,19 +119,17 @@ def test_whoever_reads_for_all_is_killed(tmp_path, aws_environment, kills):
     with running_redis(tmp_path) as redis, running(DynamoDBServer()) as endpoint:
         port = redis.port
         boto3.client("dynamodb", endpoint_url=endpoint).create_table(TableName="items", **define_table("PK", "SK"))
-        rush, killed = Rush(endpoint, port), 0
+        rush = Rush(endpoint, port)
         try:
-            lease = find_lease(port)
-            while killed < kills:
-                processes = find_processes(port)
-                _, client = wait_for_holder(port, lease)
+            wait_for_lease(port)
+            for number in range(kills):
+                while len(rush.lines) <= SERVED_BETWEEN * number:
+                    time.sleep(0.01)
+                rush.reading = SimpleQueue()  # of those from now on
+                reader = rush.reading.get()
                 time.sleep(chance.uniform(0.0, 0.05))
-                for reader in rush.readers:
-                    if reader.pid == processes.get(client):
-                        reader.kill()
-                        killed += 1
-                        rush.start(SKEWS[killed % len(SKEWS)])
-                        break
+                reader.kill()
+                rush.start(SKEWS[number % len(SKEWS)])
         finally:
             rush.end()
     assert [line for line in rush.lines if line.startswith("refused")] == []
@@ -134,7 +138,7 @@ def test_whoever_reads_for_all_is_killed(tmp_path, aws_environment, kills):
         with suppress(ValueError):  # a process may die while it prints
             asked, age, at = map(float, line.split())
             served.append((asked, age, at))
-    assert len(served) > 50 * kills
+    assert len(served) > SERVED_BETWEEN * (kills - 1) - kills
     late = [each for each in served if each[2] < rush.newest_before(each[0] - BOUND_SECONDS)]
     young = [each for each in served if each[2] < rush.newest_before(each[0] - each[1])]
     assert (late, young) == ([], [])

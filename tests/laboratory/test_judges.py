@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections import Counter
 from dataclasses import replace
 from math import inf
 from random import Random
@@ -19,13 +20,13 @@ import pytest
 from hotpartition.core.route import Close, Generation
 from tools.history import FAULTS, Read, Seen, Verdict
 from tools.local.metering import TimelineRow
-from tools.play import detect, read, soak
 from tools.play.client import Client, HttpApi, Recorder, Response
-from tools.play.detect import Heat
-from tools.play.example import DEVICES, HOT_SITE, DevicesApi, judge_views
-from tools.play.faults import KINDS, FaultInjector
-from tools.play.readers import Asked
-from tools.play.run import Plan, Run
+from tools.play.demo import Demonstration
+from tools.play.detect import Detection, Heat
+from tools.play.example import DEVICES, HOT_SITE, DevicesApi, EveryView
+from tools.play.read import Asked, Kill, ReadRush, ReadTrials
+from tools.play.soak import GATEWAY_FAILURE, KINDS, Soak
+from tools.play.stack import Control, Observations, watch_route
 from tools.play.verdict import (
     Hot,
     Machine,
@@ -35,7 +36,6 @@ from tools.play.verdict import (
     count_throttles,
     measure_machine,
 )
-from tools.play.watch import Control, Observations, watch_route
 from tools.play.workload import (
     Offer,
     WorkloadError,
@@ -58,55 +58,93 @@ def missed(bars):
     return [(bar.name, bar.measured) for bar in bars if not bar.holds]
 
 
-def run_of(plan, *, notes=(), kept_up=True, killed=0, **known):
-    """A run whose figures are known, as if it had been carried out."""
-    client = Client(api=None, recorder=Recorder(notes=list(notes)), rng=None, now=None)
-    control = Control(None, "", {"functions": {"write_message": {"killed": killed}}})
-    run = Run(plan=plan, writer=client, reader=client, control=control, console=None, now=lambda: 0.0)
-    vars(run).update({"machine": Machine(kept_up, ""), **known})
+def run_of(kind, *, notes=(), kept_up=True, killed=0, known=None, **given):
+    """A run of which some is known, as if it had been carried out."""
+    recorder = Recorder(notes=list(notes))
+    if issubclass(kind, Demonstration):
+        given = {"workload": SMALL, "scale": SCALE, **given}
+    run = kind(seed=1, out_dir=None, recorder=recorder, now=lambda: 0.0, **given)
+    run.control = Control(None, "", {"functions": {"write_message": {"killed": killed}}})
+    vars(run).update({"machine": Machine(kept_up, ""), **(known or {})})
     return run
 
 
-def judged(summary=None, history=None, throttles=None, *, offered=5_264, conversations=65, cools=False, **more):
+def judged(summary=None, history=None, throttles=None, *, offered=5_264, conversations=65, busiest_second=0, **more):
     """Judge a run that just reaches every bar, but for what is changed."""
     offers = tuple(Offer(0.0, f"c-{number % conversations}", "", "") for number in range(offered))
-    workload, item = replace(SMALL, offers=offers), more.pop("application", HttpApi)
-    plan = Plan(workload=workload, scale=SCALE, seed=1, out_dir=None, is_whole=cools, application=item)
-    closes, busiest = more.pop("closes", {}), TimelineRow(0, workload.hot_conversation, more.pop("busiest_second", 0))
-    run = run_of(
-        plan,
-        figures={**GOOD, **(summary or {})},
-        history=Verdict(**FAULTLESS | (history or {})),
-        throttles=replace(FALLING, **throttles or {}),
-        timeline=(busiest,),
-        **more,
-    )
+    closes, workload = more.pop("closes", {}), replace(SMALL, offers=offers)
+    known = {
+        "figures": {**GOOD, **(summary or {})},
+        "history": Verdict(**FAULTLESS | (history or {})),
+        "throttles": replace(FALLING, **throttles or {}),
+        "timeline": (TimelineRow(0, workload.hot_conversation, busiest_second),),
+    }
+    run = run_of(more.pop("kind", Demonstration), workload=workload, known=known, **more)
     run.seen.closes.update(closes)
     return run.judgement
 
 
+def shown(hourly=130, of_devices=40):
+    """Judge the example, whose views were read to their ends but for what is changed."""
+    complete = {"hourly view": hourly, "readings of one device": of_devices}
+    return judged(kind=EveryView, application=DevicesApi, complete=complete)
+
+
 def soaked(*, not_injected="", not_met="", spread=15, failed=2, notes=(), **history):
     """Judge a soak that just reaches every bar, but for what is changed."""
-    injector = FaultInjector(seed=1, seconds=600.0)
-    for kind in KINDS:
-        injector.injected[kind.name] = 0 if kind.name == not_injected else 1
-        injector.met[kind.name] = 0 if kind.name == not_met else 5
+    injected, met = (
+        Counter({kind.name: times for kind in KINDS if kind.name != left_out})
+        for times, left_out in ((1, not_injected), (5, not_met))
+    )
     workload = replace(SMALL, offers=tuple(Offer(0.0, f"rush-{number:03d}", "", "") for number in range(30)))
-    plan = soak.Soak(workload=workload, scale=SCALE, seed=1, out_dir=None, injector=injector, needed=50_000)
     written = [f"rush-{number:03d}#{shard}" for number in range(spread) for shard in (0, 11)]
     timeline = [TimelineRow(0, key, writes=1) for key in (*written, "rush-020", "room-001")]
     # What was only read is not spread, and neither is a base key.
     timeline.append(TimelineRow(0, "rush-021#1", reads=1))
     known = {"history": Verdict(**FAULTLESS | {"acknowledged": 50_000, **history}), "timeline": tuple(timeline)}
-    return run_of(plan, notes=[*["write to c " + soak.GATEWAY_FAILURE] * failed, *notes], killed=2, **known).judgement
+    notes = [*["write to c " + GATEWAY_FAILURE] * failed, *notes]
+    more = {"workload": workload, "injected": injected, "met": met, "load_seconds": 600.0, "needed": 50_000}
+    return run_of(Soak, notes=notes, killed=2, known=known, **more).judgement
+
+
+def heat(after=1.0, shard_counts=(4,), share=0.05):
+    return Heat(raised_after_seconds=after, shard_counts=shard_counts, environments=50, largest_share=share)
+
+
+def heated(*odd):
+    """Judge twenty trials of detection, of which some are odd."""
+    return run_of(Detection, trials=20, heats=[heat()] * (20 - len(odd)) + list(odd)).judgement
+
+
+FOUND, LATER = 100.0, 110.0
+SHOWN = (Seen("0" * 26, "d"),)
+SEEN = Read(conversation_id="c", newest_first=True, started_at=LATER, messages=SHOWN)
+STALE = replace(SEEN, is_strong=False, messages=(), bound_seconds=3.0)
+DIED = Asked(LATER, LATER + 0.1, 500)
+REFUSED = Asked(LATER, LATER + 2.1, 503, None, "DynamoDB did not respond (curl error 28)")
+BEFORE = Asked(FOUND - 0.5, FOUND - 0.4, 503)
+
+
+def page(age=0.3):
+    return Asked(LATER, LATER + 0.01, 200, LATER - age)
+
+
+def rushed(*asked, kills=(True,), found=FOUND, reads=()):
+    """Judge a rush of readers, in which a page was served, from when it was found."""
+    kills = [Kill(LATER, 0.05, hit_holder=hit) for hit in kills]
+    run = run_of(ReadTrials, trials=len(kills), began=FOUND - 1.0, found=found, kills=kills)
+    run.recorder.reads += [SEEN, *reads]
+    run.recorder.note_acknowledged("c", SHOWN[0].message_id, "d", 1.0)
+    run.rush = ReadRush(client=None, conversation_id="c", asked=[page(), *asked])
+    return run.judgement
 
 
 DEMONSTRATION = [
     ({"summary": {"max_n": 3}}, "largest N", 3),
     ({"summary": {"onset_to_raise_seconds": 3.001}}, "onset to raise", 3.001),
     ({"summary": {"onset_to_raise_seconds": None}}, "onset to raise", None),
-    ({"summary": {"keys_after_close": 2}, "cools": True}, "newest page of what has cooled", 2),
-    ({"summary": {"keys_after_close": 0}, "cools": True}, "newest page of what has cooled", None),
+    ({"summary": {"keys_after_close": 2}, "is_whole": True}, "newest page of what has cooled", 2),
+    ({"summary": {"keys_after_close": 0}, "is_whole": True}, "newest page of what has cooled", None),
     ({"history": {"acknowledged": 4999}}, "messages acknowledged", 4999),
     ({"history": {"acknowledged": 94}, "offered": 100}, "messages acknowledged", 94),
     ({"history": {"conversations": 49}}, "conversations", 49),
@@ -124,6 +162,10 @@ DEMONSTRATION = [
     ({"summary": LATE, "history": {"acknowledged": 4000}, "kept_up": False, "busiest_second": 61}, "largest N", 3),
     ({"summary": LATE, "history": {"missing": 1}, "kept_up": False}, "no message missing", 1),
 ]
+EXAMPLE = [
+    ({"hourly": 129}, "hourly view complete", 129),
+    ({"of_devices": 39}, "readings of one device complete", 39),
+]
 SOAK = [
     ({"missing": 1}, "no message missing", 1),
     ({"acknowledged": 49_999}, "messages acknowledged", 49_999),
@@ -135,16 +177,50 @@ SOAK = [
 ]
 
 
+DETECTION = [
+    ((heat(after=2.01),) * 2, "raised within 2 s", 18),
+    ((heat(after=None),) * 2, "raised within 2 s", 18),
+    ((heat(shard_counts=(3, 8)),) * 3, "took one raise", 17),
+    ((heat(share=0.11),), "offered by one environment", 0.11),
+]
+READERS = [
+    ((DIED, DIED), {}, "requests that died", 2),
+    ((Asked(LATER, LATER, 503, None, "busy"),), {}, "pages refused", 1),
+    ((page(age=3.1),), {}, "the oldest page", pytest.approx(3.1)),
+    ((), {"kills": (True, False)}, "holders killed", 1),
+    ((), {"found": inf}, "found read-hot", None),
+    ((), {"reads": (STALE,)}, "breaches of the promise", 1),
+]
+
+
 @pytest.mark.parametrize(
-    ("judge", "changes", "name", "measured"),
-    [*((judged, *row) for row in DEMONSTRATION), *((soaked, *row) for row in SOAK)],
+    ("judge", "given", "changes", "name", "measured"),
+    [
+        *((by, (), *row) for by, rows in ((judged, DEMONSTRATION), (shown, EXAMPLE), (soaked, SOAK)) for row in rows),
+        *((heated, given, {}, *row) for given, *row in DETECTION),
+        *((rushed, *row) for row in READERS),
+    ],
 )
-def test_a_run_fails_for_each_bar_alone(judge, changes, name, measured):
+def test_a_run_fails_for_each_bar_alone(judge, given, changes, name, measured):
     """It says which. On a machine that has not kept up, the promises and closes are judged all the same."""
     assert judge().verdict == "pass"
-    judgement = judge(**changes)
+    judgement = judge(*given, **changes)
     assert missed(judgement.bars) == [(name, measured)]
     assert judgement.verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("judge", "given"),
+    [
+        # 19 of 20 in time, 18 of 20 in one raise, and no environment above a tenth of the threshold.
+        (heated, (heat(after=2.0), heat(after=2.5), heat(shard_counts=(3, 8), share=0.1), heat(shard_counts=(3, 8)))),
+        (rushed, (DIED,)),  # with the process that served it
+        (rushed, (REFUSED,)),  # the machine stood still
+        (rushed, (BEFORE,)),  # it is what the cache is for
+    ],
+)
+def test_what_trials_may_show_passes(judge, given):
+    assert judge(*given).verdict == "pass"
 
 
 def test_a_load_that_was_not_offered_in_time_is_not_judged():
@@ -199,7 +275,8 @@ def test_a_read_follows_its_cursors_from_its_first_page(last, ids):
     async def respond(_, parameters):
         return pages[parameters.get("cursor")]
 
-    client = Client(api=SimpleNamespace(read=respond), recorder=Recorder(), rng=Random(1), now=lambda: next(moments))
+    api = SimpleNamespace(read=respond, find_part=HttpApi(None, "", 1).find_part)
+    client = Client(api=api, recorder=Recorder(), rng=Random(1), now=lambda: next(moments))
     is_all = asyncio.run(client.read("c", order="oldest", consistency="strong", limit=1))
     (read_,) = client.recorder.reads
     assert (is_all, read_.complete) == (len(ids) == 2, len(ids) == 2)
@@ -227,7 +304,7 @@ def test_raises_and_closes_are_read_from_the_journal(began, seen_at):
 @pytest.mark.parametrize(("onset", "raised_at"), [(10.0, 11.0), (13.0, None)])
 def test_the_raise_of_an_onset_is_the_first_after_it(onset, raised_at):
     """A raise before the onset was for something else."""
-    run = run_of(Plan(workload=SMALL, scale=SCALE, seed=1, out_dir=None), hot=Hot(begins=onset, ends=20.0))
+    run = run_of(Demonstration, known={"hot": Hot(begins=onset, ends=20.0)})
     run.seen.raises.update({Generation(1_000, n): at for n, at in ((2, 5.0), (4, 12.0), (3, 11.0))})
     assert run.raised_at == raised_at
 
@@ -268,86 +345,23 @@ def test_one_key_takes_what_its_partition_does():
         assert count_taken_by_one_key(offered, 20.0) == pytest.approx(taken, abs=1)
 
 
-def heat(after=1.0, shard_counts=(4,), share=0.05):
-    return Heat(raised_after_seconds=after, shard_counts=shard_counts, environments=50, largest_share=share)
-
-
 @pytest.mark.parametrize(
-    ("odd", "found"),
+    ("view", "shown", "fault"),
     [
-        ([heat(after=2.0), heat(after=2.5), heat(shard_counts=(3, 8), share=0.1), heat(shard_counts=(3, 8))], []),
-        ([heat(after=2.01)] * 2, [("raised within 2 s", 18)]),
-        ([heat(after=None)] * 2, [("raised within 2 s", 18)]),
-        ([heat(shard_counts=(3, 8))] * 3, [("took one raise", 17)]),
-        ([heat(share=0.11)], [("offered by one environment", 0.11)]),
+        ("hourly", (0, 1), None),
+        ("hourly", (1,), "missing"),
+        (f"devices/{DEVICES[1]}", (1,), None),
+        (f"devices/{DEVICES[1]}", (), "missing"),
+        (f"devices/{DEVICES[1]}", (0, 1), "phantom"),
     ],
 )
-def test_detection_is_judged_over_all_trials(odd, found):
-    """19 of 20 in time, 18 of 20 in one raise, no environment above a tenth; and it says which bar was missed."""
-    assert missed(detect.judge([heat()] * (20 - len(odd)) + odd)) == found
-
-
-FOUND, LATER = 100.0, 110.0
-SHOWN = (Seen("0" * 26, "d"),)
-SEEN = Read(conversation_id="c", newest_first=True, started_at=LATER, messages=SHOWN)
-DIED = Asked(LATER, LATER + 0.1, 500)
-REFUSED = Asked(LATER, LATER + 2.1, 503, None, "DynamoDB did not respond (curl error 28)")
-BEFORE = Asked(FOUND - 0.5, FOUND - 0.4, 503)
-
-
-def page(age=0.3):
-    return Asked(LATER, LATER + 0.01, 200, LATER - age)
-
-
-@pytest.mark.parametrize(
-    ("asked", "kills", "changes", "name"),
-    [
-        ((page(), DIED), (True,), {}, None),  # with the process that served it
-        ((page(), REFUSED), (True,), {}, None),  # the machine stood still
-        ((page(), BEFORE), (True,), {}, None),  # it is what the cache is for
-        ((page(), DIED, DIED), (True,), {}, "requests that died"),
-        ((Asked(LATER, LATER, 503, None, "busy"),), (True,), {}, "pages refused"),
-        ((page(age=3.1),), (True,), {}, "the oldest page"),
-        ((page(),), (True, False), {}, "holders killed"),
-        ((page(),), (True,), {"found": inf}, "found read-hot"),
-    ],
-)
-def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, changes, name):
-    """Refusals, pages beyond the bound, and kills that tried nothing are named."""
-    recorder = Recorder(reads=[SEEN])
-    recorder.note_acknowledged("c", SHOWN[0].message_id, "d", 1.0)
-    run = read.Rush(
-        client=Client(api=None, recorder=recorder, rng=None, now=None),
-        conversation_id="c",
-        asked=list(asked),
-        began=FOUND - 1.0,
-        kills=[read.Kill(LATER, 0.05, hit_holder=hit) for hit in kills],
-        **{"found": FOUND, **changes},
-    )
-    assert [found for found, _ in missed(read.judge(run, len(kills)))] == ([name] if name else [])
-    recorder.reads.append(replace(SEEN, is_strong=False, messages=(), bound_seconds=3.0))
-    assert ("breaches of the promise", 1) in missed(read.judge(run, len(kills)))
-
-
-@pytest.mark.parametrize(
-    ("lost", "words"), [("nothing", "each of them once"), ("a reading", "1 missing"), ("a view", "1 unverified")]
-)
-def test_every_view_of_the_example_is_judged(lost, words):
-    """A reading that a device's view, or the hourly one, does not show is missed; so is a view that was not read."""
+def test_a_view_of_the_example_is_judged_as_a_read_of_its_site(view, shown, fault):
+    """A reading that a device's view, or the hourly one, does not show is missed; another device's does not belong."""
     recorder = Recorder()
-    ids = {device: f"2027-01-15T08:00:00.250Z#{device}" for device in DEVICES}
-    for id_ in ids.values():
+    ids = [f"2027-01-15T08:00:00.250Z#{device}" for device in DEVICES[:2]]
+    for id_ in ids:
         recorder.note_acknowledged(HOT_SITE, id_, "d", 1.0)
-    hourly, *devices = f"{HOT_SITE}/hourly", *(f"{HOT_SITE}/devices/{device}" for device in DEVICES)
-    shown = {hourly: ids.values(), **{view: [id_] for view, id_ in zip(devices, ids.values(), strict=True)}}
-    if lost == "a reading":
-        shown[devices[3]] = []
-    if lost == "a view":
-        del shown[devices[3]]
-    reads = [
-        replace(SEEN, conversation_id=view, newest_first=False, messages=tuple(Seen(id_, "d") for id_ in own))
-        for view, own in shown.items()
-    ]
-    bars = [judge_views("views", views, recorder.offers, reads) for views in ([hourly], devices)]
-    assert [bar.holds for bar in bars] == [True, lost == "nothing"]
-    assert bars[1].unit.endswith(words)
+    site, covers = DevicesApi(None, "", 1).find_part(f"{HOT_SITE}/{view}")
+    recorder.note_whole_read(HOT_SITE, [Seen(id_, "d") for id_ in ids], 2.0, 2.0)
+    recorder.note_whole_read(site, [Seen(ids[index], "d") for index in shown], 2.0, 2.0, covers=covers)
+    assert [finding.fault for finding in recorder.judge().examples] == ([fault] if fault else [])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 
@@ -29,3 +30,17 @@ class Loop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._runner.close()
+
+
+@contextmanager
+def opened(context: AbstractAsyncContextManager[Any]) -> Iterator[tuple[Loop, Any]]:
+    """Open an asynchronous context in a loop of its own, and close both after the block."""
+    loop = Loop()
+    try:
+        value = loop.run(context.__aenter__())
+        try:
+            yield loop, value
+        finally:
+            loop.run(context.__aexit__(None, None, None))
+    finally:
+        loop.close()

@@ -11,29 +11,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tools.play.stack import StackError
-from tools.play.watch import ControlError
+from tools.local.processes import LocalRunError
 from tools.play.workload import DEFAULT_DURATION_SECONDS, WorkloadError
 
 BROKEN, INTERRUPTED = 2, 130
 """Exit statuses when there was no run to judge, and when it was stopped."""
-LONGEST_SECONDS = 86_400
-
-
-def positive(text: str) -> float:
-    """Parse a number that is more than 0, and at most the seconds of a day."""
-    value = float(text)
-    if not 0 < value <= LONGEST_SECONDS:
-        raise argparse.ArgumentTypeError(f"should be more than 0 and at most {LONGEST_SECONDS}")
-    return value
-
-
 SEED = {"--seed": {"type": int, "default": 1, "help": "of the workload and the clients (1)"}}
-PLAYED = {"--duration": {"type": positive, "default": DEFAULT_DURATION_SECONDS, "help": "of the workload"}, **SEED}
+PLAYED = {"--duration": {"type": float, "default": DEFAULT_DURATION_SECONDS, "help": "of the workload"}, **SEED}
 ENVIRONMENT = {"choices": ("dev", "lite"), "default": "dev", "help": "which one is shown (dev)"}
 WHEEL = {"type": Path, "required": True, "help": "hotpartition, as it is installed"}
 SOAKED = {
-    "--seconds": {"type": positive, "default": 600.0, "help": "how long messages are written (600)"},
+    "--seconds": {"type": float, "default": 600.0, "help": "how long messages are written (600)"},
     "--seed": {"type": int, "help": "of load and faults; by default a new one"},
 }
 COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
@@ -73,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     try:
         status = asyncio.run(run(options))
-    except* (WorkloadError, StackError, ControlError) as group:
+    except* (WorkloadError, LocalRunError) as group:
         print(f"{options.name}: {_first(group)}", file=sys.stderr)
         status = BROKEN
     except* (KeyboardInterrupt, asyncio.CancelledError):

@@ -33,13 +33,14 @@ REQUEST_TIMEOUT_SECONDS = 120.0
 """Far more than a gateway takes to respond that a function did not: a busy machine breaks no request off."""
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 2.0
-CLIENT_MINTED_SHARE = 0.5
 REPLAY_SHARE = 0.02
 REPLAY_DELAY_SECONDS = 0.5
 PAGE_LIMIT = 100
 
-Mint = Callable[[Offer, float, random.Random], str | None]
-"""Mints an item's id from the time and randomness; None leaves that to the server."""
+Mint = Callable[[Offer, float, random.Random], str]
+"""Mints an item's id from the time and randomness."""
+Part = tuple[str, Callable[[str], bool]]
+"""A conversation, and whether a message id lies in the part of it that is read."""
 Due = Iterable[tuple[float, Callable[[], Coroutine[Any, Any, object]]]]
 """Pieces of work, each with the time at which it begins."""
 
@@ -71,15 +72,19 @@ class HttpApi:
     collection = "conversation"
     item = "message"
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, *, connections: int) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str, connections: int) -> None:
         self._session = session
         self._url = url.rstrip("/")
         self._free = asyncio.Semaphore(connections)
 
-    def mint(self, offer: Offer, now: float, rng: random.Random) -> str | None:
-        """Mint the ids of half of all messages; the server mints the others'."""
+    def mint(self, offer: Offer, now: float, rng: random.Random) -> str:
+        """Mint the id of a message, so that it can be written again whatever became of it."""
         del offer
-        return mint_message_id(int(now * 1000), rng.getrandbits) if rng.random() < CLIENT_MINTED_SHARE else None
+        return mint_message_id(int(now * 1000), rng.getrandbits)
+
+    def find_part(self, name: str) -> Part:
+        """Find the conversation that is read by a name, and which of its messages."""
+        return name, lambda _: True
 
     async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
         """Post one message."""
@@ -162,31 +167,25 @@ class Client:
 
     async def write(self, offer: Offer) -> None:
         """Write one message, again with the same id while it is refused, and record the outcome."""
-        recorder, conversation_id = self.recorder, offer.conversation_id
-        message: dict[str, Any] = {"sender": offer.sender, "body": offer.body}
-        digest = content_digest(conversation_id, offer.sender, offer.body)
-        message_id = (self.mint or self.api.mint)(offer, self.now(), self.rng)
-        if message_id is not None:
-            message["message_id"] = message_id
-            recorder.note_offer(conversation_id, message_id, digest, offered_at=self.now())
+        recorder, offered_at = self.recorder, self.now()
+        message_id = (self.mint or self.api.mint)(offer, offered_at, self.rng)
+        digest = content_digest(offer.conversation_id, offer.sender, offer.body)
+        recorder.note_offer(offer.conversation_id, message_id, digest, offered_at=offered_at)
         recorder.counts["offered"] += 1
-        recorder.offered_at.append((self.now(), conversation_id))
-        if not await self._store(conversation_id, message, digest):
-            if "message_id" not in message:
-                recorder.note_nameless(conversation_id, digest)
-        elif self.rng.random() < self.replay_share:
+        recorder.offered_at.append((offered_at, offer.conversation_id))
+        if await self._store(offer, message_id, digest) and self.rng.random() < self.replay_share:
             await asyncio.sleep(REPLAY_DELAY_SECONDS)
-            recorder.counts["replays"] += await self._store(conversation_id, message, digest)
+            recorder.counts["replays"] += await self._store(offer, message_id, digest)
 
     async def read(
-        self, conversation_id: str, *, order: Order, consistency: Consistency, limit: int, most_pages: float = inf
+        self, name: str, *, order: Order, consistency: Consistency, limit: int, most_pages: float = inf
     ) -> bool:
-        """Read a conversation, or its first pages, and record it; say whether that was all of it."""
+        """Read what an application shows under a name, or its first pages, and record it; say whether that was all."""
         parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
         found: list[Seen] = []
         began, cursor = None, None
         for number in count(1):
-            asked_at, response = await self._ask(conversation_id, parameters | ({"cursor": cursor} if cursor else {}))
+            asked_at, response = await self._ask(name, parameters | ({"cursor": cursor} if cursor else {}))
             if response.status not in OK:
                 break
             began = began or asked_at
@@ -196,40 +195,35 @@ class Client:
                 break
         if began is None:
             return False
-        is_all = cursor is None
-        is_strong, newest_first = consistency == "strong", order == "newest"
+        conversation_id, covers = self.api.find_part(name)
         self.recorder.note_whole_read(
-            conversation_id, found, began, inf, is_strong=is_strong, newest_first=newest_first, complete=is_all
+            conversation_id,
+            found,
+            began,
+            inf,
+            is_strong=consistency == "strong",
+            newest_first=order == "newest",
+            complete=cursor is None,
+            covers=covers,
         )
-        return is_all
+        return cursor is None
 
-    async def _store(self, conversation_id: str, message: dict[str, Any], digest: str) -> bool:
-        """Offer a message until it is stored or given up; learns the message's id if the server mints it."""
-        recorder, what = self.recorder, f"write to {conversation_id}"
-        async for _, response in self._attempts(what, lambda: self.api.write(conversation_id, message)):
+    async def _store(self, offer: Offer, message_id: str, digest: str) -> bool:
+        """Offer a message until it is stored or given up."""
+        recorder, place = self.recorder, offer.conversation_id
+        message = {"sender": offer.sender, "body": offer.body, "message_id": message_id}
+        async for _, response in self._attempts(f"write to {place}", lambda: self.api.write(place, message)):
             if response is not NO_RESPONSE:
                 recorder.queued_seconds.append(response.queued_seconds)
+            recorder.counts["throttled"] += response.status in REFUSED
             if response.status in OK:
-                self._acknowledge(conversation_id, message, response, digest)
+                if response.body.get("message_id") != message_id:
+                    recorder.notes.append(f"a write of {message_id} was acknowledged as {response.body}")
+                recorder.counts["acknowledged"] += 1
+                recorder.note_acknowledged(place, message_id, digest, self.now())
                 return True
-            if response.status in REFUSED:
-                recorder.counts["throttled"] += 1
-                if "message_id" in response.body and "message_id" not in message:
-                    message["message_id"] = response.body["message_id"]
-                    recorder.note_offer(conversation_id, message["message_id"], digest)
-            if "message_id" not in message:
-                # The outcome is unknown and there is no id to repeat it with: a repetition could store it twice.
-                return False
         recorder.counts["rejected"] += 1
         return False
-
-    def _acknowledge(self, conversation_id: str, message: dict[str, Any], response: Response, digest: str) -> None:
-        returned_id = str(response.body.get("message_id"))
-        message_id = message.setdefault("message_id", returned_id)
-        if message_id != returned_id:
-            self.recorder.notes.append(f"a write with message id {message_id} was acknowledged as {returned_id}")
-        self.recorder.counts["acknowledged"] += 1
-        self.recorder.note_acknowledged(conversation_id, message_id, digest, self.now())
 
     async def _ask(self, conversation_id: str, parameters: Mapping[str, str]) -> tuple[float, Response]:
         """Ask for a page until it comes or is given up; return when it was last asked for, and the response."""
@@ -305,12 +299,13 @@ async def browse(client: Client, workload: Workload, *, pause_seconds: float, st
         await asyncio.sleep(rng.uniform(0.5, 1.5) * pause_seconds)
 
 
-async def read_all(client: Client, names: Iterable[str], *, readers: int) -> None:
-    """Read everything from both ends, strongly consistent, `readers` at a time."""
+async def read_all(client: Client, names: Iterable[str], *, readers: int) -> int:
+    """Read everything from both ends, strongly consistent, `readers` at a time; count the reads that came to an end."""
     waiting = iter([(name, order) for name in names for order in get_args(Order)])
 
-    async def work() -> None:
-        for name, order in waiting:
-            await client.read(name, order=order, consistency="strong", limit=PAGE_LIMIT)
+    async def work() -> int:
+        return sum(
+            [await client.read(name, order=order, consistency="strong", limit=PAGE_LIMIT) for name, order in waiting]
+        )
 
-    await asyncio.gather(*(work() for _ in range(readers)))
+    return sum(await asyncio.gather(*(work() for _ in range(readers))))

@@ -1,7 +1,7 @@
 """`make example`: another team's application from the installed wheel, and the rush of one of its sites.
 
-Its clients read every kind of view beside the sites, and each is judged by the same promise. A site is what a
-conversation is there, a device a sender, a reading a message; its id is its time and its device.
+Its clients read every kind of view beside the sites, and each is judged as a read of a site, or of its readings of one
+device. A site is what a conversation is there, a device a sender, a reading a message; its id is its time and device.
 """
 
 from __future__ import annotations
@@ -17,23 +17,19 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from hotpartition.core.times import format_time
-from tools.figures import Bar, at_most
-from tools.history import History, Offered, Read, check_history
-from tools.play.client import Client, HttpApi, Recorder, Response, read_all
-from tools.play.run import CLOSING_READERS, Plan, Run, present
-from tools.play.stack import StackError
+from tools.figures import at_least
+from tools.local.processes import LocalRunError
+from tools.play.client import HttpApi, Part, Response, read_all
+from tools.play.demo import CLOSING_READERS, Demonstration
 from tools.play.verdict import Judgement
 from tools.play.workload import Offer, Scale, Workload, generate_workload, measure_scale
 
 APP = Path(__file__).resolve().parents[2] / "examples" / "sensors"
 
-Written = Mapping[str, Mapping[str, Offered]]
-"""The readings that were offered, by site and id."""
 DEVICES = tuple(f"dev-{number:02}" for number in range(20))
 """Of each site."""
 HOT_SITE = "plant-hot"
@@ -62,7 +58,7 @@ def generate_readings(*, seed: int, scale: Scale, duration_seconds: float) -> Wo
 class DevicesApi(HttpApi):
     """The example's API. Every other device sends through its site's gateway, in batches.
 
-    `conversation_id` of a read may be a site, or `<site>/devices/<device>`, or `<site>/hourly`.
+    What is read may be a site, or `<site>/devices/<device>`, or `<site>/hourly`.
     """
 
     writer = "ingest"
@@ -83,6 +79,12 @@ class DevicesApi(HttpApi):
         place = offer.conversation_id, offer.sender
         at_ms = self._latest_ms[place] = max(int(now * 1000), self._latest_ms.get(place, 0) + 1)
         return f"{format_time(at_ms)}#{offer.sender}"
+
+    def find_part(self, name: str) -> Part:
+        """Find the site that a view shows, and whose readings."""
+        site, *view = name.split("/")
+        device = view[1] if len(view) > 1 else ""
+        return site, lambda reading: reading.endswith(f"#{device}") if device else True
 
     async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
         """Send one reading, alone or with others."""
@@ -134,12 +136,12 @@ def _time_in(seconds: float) -> str:
     return format_time(int((time.time() + seconds) * 1000))
 
 
-@dataclass(slots=True, kw_only=True)
-class EveryView(Plan):
-    """Reads the hourly view of all sites, and the hot site's devices one by one, and judges them like all else."""
+@dataclass(kw_only=True)
+class EveryView(Demonstration):
+    """Reads the hourly view of all sites, and the hot site's devices one by one, to their ends."""
 
-    read: list[Read] = field(default_factory=list)
-    """A history of its own."""
+    complete: dict[str, int] = field(default_factory=dict)
+    """How often the views of a kind were read to their ends."""
 
     def list_views(self) -> Mapping[str, Sequence[str]]:
         """List the views of each kind."""
@@ -148,44 +150,29 @@ class EveryView(Plan):
             "readings of one device": [f"{HOT_SITE}/devices/{device}" for device in DEVICES],
         }
 
-    async def read_more(self, reader: Client) -> None:
-        """Read the views to their ends.
+    async def read_more(self) -> None:
+        """Read the views from both ends.
 
         The index is eventually consistent, and filled by now: the last reading was written long before. So all that was
         acknowledged is looked for in it as well.
         """
-        # The progress shows these reads, too.
-        recorder = Recorder(reads=self.read, counts=reader.recorder.counts, notes=reader.recorder.notes)
-        views = chain.from_iterable(self.list_views().values())
-        await read_all(replace(reader, recorder=recorder), views, readers=CLOSING_READERS)
+        for kind, views in self.list_views().items():
+            self.complete[kind] = await read_all(self.reader, views, readers=CLOSING_READERS)
 
-    def judge(self, run: Run) -> Judgement:
-        """Judge as the demonstration is judged, and every kind of view by the same promise."""
-        judgement, written = Plan.judge(self, run), run.recorder.offers
-        views = (judge_views(kind, views, written, self.read) for kind, views in self.list_views().items())
+    def judge(self) -> Judgement:
+        """Judge as the demonstration is judged; what the views show is in its history."""
+        judgement = super().judge()
+        views = [
+            at_least(f"{kind} complete", self.complete[kind], 2 * len(views), f"reads of {len(views)}, from both ends")
+            for kind, views in self.list_views().items()
+        ]
         return replace(judgement, bars=(*judgement.bars, *views))
-
-
-def judge_views(kind: str, views: Sequence[str], written: Written, reads: Sequence[Read]) -> Bar:
-    """Hold that the views of a kind show all that was written; one that was not read shows too little."""
-    offers = {view: _list_shown(view, written) for view in views}
-    verdict = check_history(History(offers=offers, reads=[read for read in reads if read.conversation_id in views]))
-    faults = ", ".join(f"{count} {fault}" for fault, count in verdict.found.items() if count) or "each of them once"
-    shown = f"faults; {verdict.acknowledged} readings in {verdict.reads} reads of {len(views)} views: {faults}"
-    return at_most(f"{kind} complete", sum(verdict.found.values()), 0, shown)
-
-
-def _list_shown(view: str, written: Written) -> dict[str, Offered]:
-    """List what a view has to show, as if the view were what had been written to."""
-    site, *device = view.split("/")
-    end = "" if device == ["hourly"] else f"#{device[1]}"
-    return {id_: offer for id_, offer in written.get(site, {}).items() if id_.endswith(end)}
 
 
 def install(wheel: Path, folder: Path) -> Mapping[str, str]:
     """Install a wheel into a folder of its own; returns the environment in which nothing else of this project is found.
 
-    What it depends on is what this project has: no network is needed. If it cannot be installed, it is a `StackError`.
+    What it depends on is what this project has: no network is needed. If that fails, it is a `LocalRunError`.
     """
     shutil.rmtree(folder, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
@@ -194,7 +181,7 @@ def install(wheel: Path, folder: Path) -> Mapping[str, str]:
 
 
 def synthesize(outdir: Path, environment: Mapping[str, str], settings: Mapping[str, float]) -> None:
-    """Run the app for this machine, as the CDK's command line does; if it fails, it is a `StackError`."""
+    """Run the app for this machine, as the CDK's command line does; if it fails, it is a `LocalRunError`."""
     shutil.rmtree(outdir, ignore_errors=True)
     context = {**json.loads((APP / "cdk.json").read_text())["context"], "local": True, "settings": settings}
     # Nothing is deployed, and the CDK's rules take longer than all else.
@@ -209,7 +196,7 @@ def synthesize(outdir: Path, environment: Mapping[str, str], settings: Mapping[s
 def _run(command: list[str], environment: Mapping[str, str]) -> None:
     done = subprocess.run(command, cwd=APP, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise StackError(f"{' '.join(command)} failed:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+        raise LocalRunError(f"{' '.join(command)} failed:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -219,12 +206,12 @@ async def run(options: argparse.Namespace) -> int:
     settings = {name: value for name, value in scale.settings().items() if name in SETTINGS}
     assembly = options.out / "assembly"
     synthesize(assembly, environment, settings)
-    plan = EveryView(
+    example = EveryView(
         workload=generate_readings(seed=options.seed, scale=scale, duration_seconds=options.duration),
         scale=scale,
         seed=options.seed,
         out_dir=options.out,
-        up_options=("--assembly", str(assembly)),
+        more={"assembly": assembly},
         application=DevicesApi,
     )
-    return await present(plan)
+    return await example.present()

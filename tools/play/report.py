@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from operator import attrgetter
 from pathlib import Path
@@ -19,9 +18,12 @@ from tools.local.metering import TimelineRow
 from tools.play.verdict import is_key_of
 
 if TYPE_CHECKING:
-    from tools.play.run import Run
+    from tools.play.demo import Demonstration
 
 PlaceT = TypeVar("PlaceT")
+Load = dict[str, float]
+"""What keys took, in units."""
+UNITS = {"wcu_per_second": "write_wcu", "refused_wcu_per_second": "throttled_wcu", "rcu_per_second": "read_rcu"}
 
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMNS = 120
@@ -29,7 +31,7 @@ COLUMNS = 120
 ALL_SEEN = {"active": 0, "is_complete": True, "is_all": True, "streams": 1, "gap": None}
 
 
-def build_report(run: Run) -> str:
+def build_report(run: Demonstration) -> str:
     """Build the HTML of a report: all is escaped that does not say it is markup, and each name needs a value."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -44,7 +46,7 @@ def build_report(run: Run) -> str:
     titled = PAGE.replace("<title>hotpartition", f"<title>hotpartition: {run.judgement.verdict}", 1)
     html = environment.get_template("demo.html.j2").render(
         run=run,
-        figures={**run.summary, "not_judged": ", ".join(run.judgement.not_judged) or "nothing"},
+        figures={**run.summarize(), "not_judged": ", ".join(run.judgement.not_judged) or "nothing"},
         page=re.split("<!-- (?:above|below|recorded) -->", titled.replace("</style>", f"{style}</style>", 1)),
         recorded=record(run),
     )
@@ -59,27 +61,17 @@ def number(value: float | str | None) -> str:
     return value if isinstance(value, str) else f"{value:,}"
 
 
-@dataclass(slots=True)
-class Load:
-    """What keys took of DynamoDB's model, in units; what was refused of writes counts with each attempt."""
-
-    written: float = 0.0
-    refused: float = 0.0
-    read: float = 0.0
-
-
 def sum_up(rows: Iterable[TimelineRow], place_of: Callable[[TimelineRow], PlaceT]) -> Mapping[PlaceT, Load]:
-    """Sum up what physical keys took, by the place of each row."""
-    loads: defaultdict[PlaceT, Load] = defaultdict(Load)
+    """Sum up what physical keys took of DynamoDB's model by the place of each row; refusals count with each attempt."""
+    loads: defaultdict[PlaceT, Load] = defaultdict(lambda: dict.fromkeys(UNITS, 0.0))
     for row in rows:
         load = loads[place_of(row)]
-        load.written += row.write_wcu
-        load.refused += row.throttled_wcu
-        load.read += row.read_rcu
+        for name, of in UNITS.items():
+            load[name] += getattr(row, of)
     return loads
 
 
-def record(run: Run) -> Mapping[str, Any]:
+def record(run: Demonstration) -> Mapping[str, Any]:
     """Build the feed of the page of heat from what DynamoDB's model saw; its clock begins with the workload."""
     began, names = run.started_at, {name for _, name in run.recorder.offered_at}
     rows = [row for row in run.timeline if _name(row) in names and row.at_ms / 1000 >= began]
@@ -111,7 +103,7 @@ class Change(NamedTuple):
     since: float
 
 
-def list_changes(run: Run) -> list[Change]:
+def list_changes(run: Demonstration) -> list[Change]:
     """List the raises and the confirmed closes as they came."""
     closes = {close.at_ms / 1000 for close in run.seen.closes if close.is_confirmed}
     closes |= {run.closed_at} if run.closed_at else set()
@@ -124,34 +116,31 @@ def _name(row: TimelineRow) -> str:
     return re.sub(r"#_?\d+$", "", row.key)
 
 
-def _describe(run: Run, name: str, load: Load, changes: Sequence[Change], seconds: float) -> Mapping[str, Any]:
+def _describe(
+    run: Demonstration, name: str, load: Load, changes: Sequence[Change], seconds: float
+) -> Mapping[str, Any]:
     """Describe a key in one column, as a row of a look, when these changes had come."""
-    offered = load.written + load.refused
+    offered = load["wcu_per_second"] + load["refused_wcu_per_second"]
     shard_count = changes[-1].shard_count if changes else 0
     closed_at = max((change.since for change in changes if not change.shard_count), default=None)
     return {
         "conversation_id": name,
         "wcu_per_second": round(offered / seconds, 1),
-        "throttled_share": round(load.refused / offered, 3) if offered else 0.0,
-        "rcu_per_second": round(load.read / seconds, 1),
+        "throttled_share": round(load["refused_wcu_per_second"] / offered, 3) if offered else 0.0,
+        "rcu_per_second": round(load["rcu_per_second"] / seconds, 1),
         "shard_count": shard_count,
         "capacity_wcu_per_second": run.figures["hot_threshold_wcu"] * max(1, shard_count),
         "closed_at": None if closed_at is None else _format(closed_at - run.started_at),
     }
 
 
-def _describe_keys(run: Run, changes: Iterable[Change]) -> Mapping[str, Any]:
+def _describe_keys(run: Demonstration, changes: Iterable[Change]) -> Mapping[str, Any]:
     """Describe the steps of the hot key's route, and what its physical keys took while it was hot."""
     length, began = run.hot.ends - run.hot.begins, run.started_at
     in_heat = [row for row in run.timeline if run.hot.begins <= row.at_ms / 1000 < run.hot.ends]
     loads = sum_up((row for row in in_heat if is_key_of(row.key, run.name)), attrgetter("key"))
     shards = [
-        {
-            "key": key,
-            "wcu_per_second": load.written / length,
-            "refused_wcu_per_second": load.refused / length,
-            "rcu_per_second": load.read / length,
-        }
+        {"key": key, **{name: units / length for name, units in load.items()}}
         for key, load in sorted(loads.items(), key=lambda one: (len(one[0]), one[0]))
     ]
     steps = [

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf
-from typing import TYPE_CHECKING
+from math import floor, inf
 
 from tools.figures import Bar, at_least, at_most, nearest_rank
+from tools.history import Verdict
 from tools.limits import Partitions, Resource
 from tools.local.metering import SLOT_MS, TimelineRow
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from tools.history import Verdict
-    from tools.play.run import Run
 
 LONG_QUEUE_SECONDS = 0.05
 LATE_SECONDS = 0.25
 MOST_BEHIND_SHARE = 0.05
-LEAST_ACKNOWLEDGED, LEAST_CONVERSATIONS, LEAST_N = 5_000, 50, 4
-LEAST_ACKNOWLEDGED_SHARE = 0.95
-"""A workload that offers less is held to this share of it."""
-RAISED_WITHIN_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +59,10 @@ class Judgement:
         return "pass" if all(bar.holds for bar in self.bars) else "fail"
 
 
-def conclude(bars: Sequence[Bar], *, timed: Collection[str], kept_up: bool) -> Judgement:
+def conclude(bars: Sequence[Bar], timed: Sequence[Bar] = (), *, kept_up: bool = True) -> Judgement:
     """Judge by bars; those that are `timed` depend on a load that a machine which has not kept up did not offer."""
-    left_out = tuple(bar.name for bar in bars if bar.name in timed and not bar.holds and not kept_up)
-    return Judgement(tuple(bar for bar in bars if bar.name not in left_out), left_out)
+    judged = [bar for bar in timed if bar.holds or kept_up]
+    return Judgement((*bars, *judged), tuple(bar.name for bar in timed if bar not in judged))
 
 
 def is_key_of(key: str, conversation_id: str) -> bool:
@@ -136,43 +127,13 @@ def count_taken_by_one_key(offered_at: Iterable[float], limit_wcu: float) -> int
     return sum(table.write("hot", 1.0, at - moments[0]) is None for at in moments)
 
 
-def judge(run: Run) -> Judgement:
-    """Judge a run: bars in the order in which a reader cares, in the application's words.
+def promise_bars(history: Verdict, unexpected: Sequence[str], *, item: str = "message") -> list[Bar]:
+    """Hold the promise itself, which is kept whatever is done to the parts.
 
     The clients send only what is allowed, so a response is good or says to come back later (429 and 503), also while
     Redis is dead or DynamoDB refuses: any other 4xx or 5xx is a fault of the product, even if a repetition repaired it.
     A request without a response is not one: connections break, and its message counts as unresolved in the history.
-
-    On a machine that has not kept up, what depends on time is not judged, and N has to do for what DynamoDB saw in the
-    busiest second. The promises are judged in any case, and so are closes while the heat lasted.
     """
-    figures, history, workload = run.figures, run.history, run.plan.workload
-    collection, item = run.plan.application.collection, run.plan.application.item
-    partitions = ceil(count_busiest_second(run.timeline, run.name) / figures["partition_limit_wcu"])
-    least_n = LEAST_N if run.machine.kept_up else min(LEAST_N, partitions if partitions > 1 else 0)
-    least_conversations = min(LEAST_CONVERSATIONS, len(workload.conversations))
-    acknowledged = min(LEAST_ACKNOWLEDGED, round(LEAST_ACKNOWLEDGED_SHARE * len(workload.offers)))
-    first, last = run.throttles.in_first_second, run.throttles.in_last_third
-    closes_in_heat = sum(seen_at < run.hot.ends for seen_at in run.seen.closes.values())
-    timed = [
-        at_least(f"{item}s acknowledged", history.acknowledged, acknowledged, f"{item}s"),
-        at_most("onset to raise", figures["onset_to_raise_seconds"], RAISED_WITHIN_SECONDS, "s"),
-        at_most("throttles fall", last, first - 1, "in the last third of the heat, fewer than in its first second"),
-    ]
-    if run.plan.is_whole:
-        timed.append(at_most("newest page of what has cooled", figures["keys_after_close"] or None, 1, "keys queried"))
-    bars = [
-        *promise_bars(history, run.recorder.notes, item=item),
-        at_least(f"{collection}s", history.conversations, least_conversations, f"{collection}s"),
-        at_least("largest N", figures["max_n"], least_n, "shards"),
-        at_most("not closed in the heat", closes_in_heat, 0, "closes"),
-        *timed,
-    ]
-    return conclude(bars, timed={bar.name for bar in timed}, kept_up=run.machine.kept_up)
-
-
-def promise_bars(history: Verdict, unexpected: Sequence[str], *, item: str = "message") -> list[Bar]:
-    """Hold the promise itself, which is kept whatever is done to the parts."""
     found = {
         f"no {item} missing": history.missing,
         f"no {item} duplicated": history.duplicated,
