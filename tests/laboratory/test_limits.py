@@ -123,13 +123,13 @@ def test_the_examples_of_its_documents_run():
     assert results.attempted > 5
 
 
-MISMATCH, IN_PROGRESS = "IdempotentParameterMismatchException", "TransactionInProgressException"
+MISMATCH = "IdempotentParameterMismatchException"
 
 
-def use(tokens, item, act=lambda: "made"):
+def use(tokens, item, now=0.0, act=lambda: "made"):
     """Make a transaction of an item under one token; what became of it."""
     try:
-        return tokens.once({"TransactItems": [item], "ClientRequestToken": "t"}, act)
+        return tokens.once({"TransactItems": [item], "ClientRequestToken": "t"}, now, act)
     except RequestTokenError as error:
         return error.code
 
@@ -140,30 +140,25 @@ def fail():
 
 @pytest.mark.parametrize("binds_cancelled", [False, True])
 def test_a_token_lets_one_transaction_happen(binds_cancelled):
-    """While it is under way, neither it nor another is made; then it is not made again for ten minutes from its end."""
-    now, meanwhile = 0.0, []
-    tokens = RequestTokens(lambda: now, binds_cancelled=binds_cancelled)
-    assert use(tokens, "a", lambda: meanwhile.extend(use(tokens, item) for item in "ba") or "made") == "made"
-    assert meanwhile == [MISMATCH, IN_PROGRESS]
-    for now, item, expected in [(599.9, "b", MISMATCH), (599.9, "a", None), (600.0, "b", "made")]:  # noqa: B007
-        assert use(tokens, item) == expected
+    """It is not made again for ten minutes, and no other one is made under its token."""
+    tokens = RequestTokens(binds_cancelled=binds_cancelled)
+    asked = [("a", 0.0), ("b", 599.9), ("a", 599.9), ("b", 600.0)]
+    assert [use(tokens, *each) for each in asked] == ["made", MISMATCH, None, "made"]
 
 
 @pytest.mark.parametrize(("binds_cancelled", "outcomes"), [(False, ["made", MISMATCH]), (True, [MISMATCH, "made"])])
 def test_a_cancelled_transaction_may_bind_its_token(binds_cancelled, outcomes):
     """Then only the same one can be made under it; otherwise any."""
-    tokens = RequestTokens(lambda: 0.0, binds_cancelled=binds_cancelled)
+    tokens = RequestTokens(binds_cancelled=binds_cancelled)
     with pytest.raises(ZeroDivisionError):
-        use(tokens, "a", fail)
+        use(tokens, "a", act=fail)
     assert [use(tokens, item) for item in "ba"] == outcomes
 
 
 def test_without_a_token_everything_is_made_and_old_tokens_are_forgotten():
     """Memory is bounded by what ten minutes bring."""
-    now = 0.0
-    tokens = RequestTokens(lambda: now)
+    tokens = RequestTokens()
     for number in range(100):
-        now = number * 60.0
         for request in ({"TransactItems": [], "ClientRequestToken": str(number)}, {"TransactItems": []}):
-            assert tokens.once(request, lambda: "made") == "made"
+            assert tokens.once(request, number * 60.0, lambda: "made") == "made"
     assert len(tokens._uses) <= 11

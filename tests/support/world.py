@@ -37,8 +37,8 @@ from hotpartition_messages import Message
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 from support.fakes import FakeClock, FakeTelemetry, InlineBackground
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
-from tools.limits.request_tokens import RequestTokenError, RequestTokens
-from tools.world.dynamodb import DynamoDB, DynamoDBError
+from tools.limits.request_tokens import RequestTokens
+from tools.world.dynamodb import DynamoDB, DynamoDBError, Gate
 from tools.world.redis import RedisServer, SimulatedConnection
 
 KeyT = TypeVar("KeyT")
@@ -80,7 +80,7 @@ class View(MutableMapping[KeyT, ValueT], Generic[KeyT, ValueT]):
         return sum(1 for _ in self)
 
 
-class Table(DynamoDBItemStore[Message]):
+class Table(DynamoDBItemStore[Message], Gate):
     """The table of messages, their routing items and counters.
 
     `failures` are raised by the next requests, one each. `on_call` gets the words of each request before it happens,
@@ -89,11 +89,14 @@ class Table(DynamoDBItemStore[Message]):
     """
 
     def __init__(self, *, binds_cancelled: bool = False) -> None:
-        self.dynamodb = DynamoDB()
+        self.dynamodb = DynamoDB(self)
+        self.dynamodb.tokens = RequestTokens(binds_cancelled=binds_cancelled)
         self.dynamodb.call("CreateTable", {"TableName": TABLE_NAME, **TABLE_SCHEMA})
         self.calls: list[str] = []
         self.failures: list[RetryLaterError | None] = []
         self.on_call: Callable[[str], None] = lambda _: None
+        self._under_way = ""
+        """The words of the request that is, until it is about to write."""
         self.cancels: Callable[[str], Exception | None] = lambda _: None
         self.loses: Callable[[str], Exception | None] = lambda _: None
         self.lagging: dict[str, JournalEntry] = {}
@@ -111,7 +114,6 @@ class Table(DynamoDBItemStore[Message]):
         self.loads = DynamoDBLoadItems(calls, TABLE.journal, StoreClock(), lambda: self.now_ms())  # noqa: PLW0108 - it is set later
         self.routes = View(self._collections, self._find_route, self._write_route)
         self.items = View(lambda: self._places(of_routes=False), self._find, self._write)
-        self._tokens = RequestTokens(lambda: self.now_ms() / 1000, binds_cancelled=binds_cancelled)
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -126,21 +128,30 @@ class Table(DynamoDBItemStore[Message]):
         self.on_call(words)
         _raise(self.failures.pop(0) if self.failures else None)
         try:
-            response = self._tokens.once(request, lambda: self._happen(operation, request, words)) or {}
-        except (DynamoDBError, RequestTokenError) as error:
-            status, facts = getattr(error, "status", 400), getattr(error, "facts", {})
-            raise build_error(error.code, status=status, explanation=str(error), facts=facts) from error
+            response = self._respond(operation, request, words)
+        except DynamoDBError as error:
+            raise build_error(error.code, status=error.status, explanation=str(error), facts=error.facts) from error
         _raise(self.loses(words))
         date_ms = self.date_ms()
         headers = {} if date_ms is None else {"date": formatdate(date_ms // 1000, usegmt=True)}
         return {**response, "ResponseMetadata": {"HTTPHeaders": headers}}
 
-    def _happen(self, operation: str, request: Mapping[str, Any], words: str) -> Mapping[str, Any]:
-        _raise(self.cancels(words))
+    def _respond(self, operation: str, request: Mapping[str, Any], words: str) -> Mapping[str, Any]:
         lagging = self.lagging.get(words.removeprefix("get "))
         if lagging is not None and not request.get("ConsistentRead"):
             return {"Item": item} if (item := _routing_item(words.removeprefix("get "), lagging)) else {}
-        return self.dynamodb.call(operation, request)
+        self._under_way = words
+        try:
+            return self.dynamodb.call(operation, request, now=self.now_ms() / 1000)
+        finally:
+            self._under_way = ""
+
+    def refuse_write(self, partition_key: str, units: float) -> None:
+        """Implement `Gate.refuse_write`: raise what cancels the request."""
+        del partition_key, units
+        words, self._under_way = self._under_way, ""
+        if words:
+            _raise(self.cancels(words))
 
     def spoil_route(self, collection: str, *members: str) -> None:
         """Store a routing item that cannot be read."""

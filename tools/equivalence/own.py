@@ -34,6 +34,8 @@ PLAYS: tuple[Callable[[int], object], ...] = (
     table_faults.run,
 )
 _NOT_COMPARED = frozenset({"ConsumedCapacity", "ConsumedCapacityUnits", "Table", "TableDescription"})
+_NOT_SENT = frozenset({"ClientRequestToken"})
+"""moto ignores it."""
 MOST_REQUESTS = 4_000
 """Of each play."""
 
@@ -50,7 +52,7 @@ def record(play: Callable[[int], object], seed: int, most: int) -> list[tuple[st
     def keep(self: DynamoDB, operation: str, request: dict[str, Any], **more: Any) -> Any:
         if len(requests) == most:
             raise _Enough
-        requests.append((operation, deepcopy(request)))
+        requests.append((operation, {name: deepcopy(request[name]) for name in request if name not in _NOT_SENT}))
         return call(self, operation, request, **more)
 
     with patch.object(DynamoDB, "call", keep), suppress(_Enough):

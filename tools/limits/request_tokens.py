@@ -1,8 +1,8 @@
 """DynamoDB's `ClientRequestToken`: what a transaction's token lets happen, and for how long. Pure.
 
 Source: DynamoDB Developer Guide, "DynamoDB transactions: how it works", and the API's reference. A transaction that
-succeeded is not made again under its token for ten minutes; another one under the same token is refused; while it is
-under way, its repetition is refused as well. moto ignores the token. Two things are documented nowhere:
+succeeded is not made again under its token for ten minutes; another one under the same token is refused. moto ignores
+the token. A transaction takes no time here, so none meets its own repetition. Two things are documented nowhere:
 
 - whether a transaction that was *cancelled* leaves its token free, or bound to its parameters: both are here;
 - how alike two requests must be: here, to the last character.
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import inf
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 ResponseT = TypeVar("ResponseT")
 
@@ -30,62 +28,45 @@ class RequestTokenError(Exception):
         self.code = code
 
 
-@dataclass(slots=True)
-class _Use:
+class _Use(NamedTuple):
+    """What a token was first used for, and when it is forgotten."""
+
     parameters: str
-    is_running: bool = False
+    ends_at: float
     is_done: bool = False
-    ends_at: float = inf
-    """When the token is forgotten: known once its first request is completed."""
 
 
 class RequestTokens:
     """The tokens of the last ten minutes."""
 
-    def __init__(self, now: Callable[[], float], *, binds_cancelled: bool = False) -> None:
+    def __init__(self, *, binds_cancelled: bool = False) -> None:
         """Start without any; `binds_cancelled`: a cancelled transaction's token takes no other transaction."""
-        self._now = now
         self._binds_cancelled = binds_cancelled
         self._uses: dict[str, _Use] = {}
 
-    def once(self, request: Mapping[str, Any], act: Callable[[], ResponseT]) -> ResponseT | None:
+    def once(self, request: Mapping[str, Any], now: float, act: Callable[[], ResponseT]) -> ResponseT | None:
         """Make a transaction, which is cancelled by what it raises; None: it was made before, and succeeds.
 
         Raises:
-            RequestTokenError: the token is bound to other parameters, or its transaction is under way.
+            RequestTokenError: the token is bound to other parameters.
         """
         token = request.get("ClientRequestToken")
         if token is None:
             return act()
-        use = self._use(token, request)
-        if use.is_done:
-            return None
-        use.is_running = True
-        try:
-            response = act()
-            use.is_done = True
-        finally:
-            use.is_running = False
-            use.ends_at = min(use.ends_at, self._now() + WINDOW_SECONDS)
-            if not (use.is_done or self._binds_cancelled):
-                del self._uses[token]
-        return response
-
-    def _use(self, token: str, request: Mapping[str, Any]) -> _Use:
-        """Find what a token was used for, or note that it is used for a request."""
-        self._forget_oldest()
+        self._forget_oldest(now)
         parameters = json.dumps({name: value for name, value in request.items() if name not in NOT_COMPARED})
-        use = self._uses.setdefault(token, _Use(parameters))
+        use = self._uses.get(token, _Use(parameters, now + WINDOW_SECONDS))
         if use.parameters != parameters:
             raise RequestTokenError("IdempotentParameterMismatchException")
-        if use.is_running:
-            raise RequestTokenError("TransactionInProgressException")
-        return use
+        if use.is_done:
+            return None
+        if self._binds_cancelled:
+            self._uses[token] = use
+        response = act()
+        self._uses[token] = use._replace(is_done=True)
+        return response
 
-    def _forget_oldest(self) -> None:
-        """Forget what has ended, as far as it was used first."""
-        while self._uses:
-            token, use = next(iter(self._uses.items()))
-            if use.ends_at > self._now():
-                return
-            del self._uses[token]
+    def _forget_oldest(self, now: float) -> None:
+        """Forget what has ended. What was used first ends first."""
+        while self._uses and next(iter(self._uses.values())).ends_at <= now:
+            del self._uses[next(iter(self._uses))]

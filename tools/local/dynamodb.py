@@ -153,7 +153,7 @@ class Operations:
         self.meter = meter
         self._limits = limits
         self._resources: dict[str, Resource] = {}
-        self._tokens = RequestTokens(meter.clock)
+        self._tokens = RequestTokens()
         self._named: Mapping[str, Callable[[str, Request], tuple[Request, list[Demand]]]] = {
             **dict.fromkeys(("GetItem", "BatchGetItem"), self._read),
             **dict.fromkeys(("Query", "Scan"), self._page),
@@ -294,7 +294,9 @@ class Operations:
         """Write a transaction at twice the cost, unless its token says that it was: then its items are only read."""
         actions = [next(iter(element.items())) for element in request["TransactItems"]]
         try:
-            done = self._tokens.once(request, lambda: self._write_together(operation, request, actions))
+            done = self._tokens.once(
+                request, self.meter.clock(), lambda: self._write_together(operation, request, actions)
+            )
         except RequestTokenError as error:
             raise service_error(error.code, "The client request token does not let this transaction happen") from error
         if done is not None:

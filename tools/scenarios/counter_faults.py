@@ -216,7 +216,7 @@ class _Tokens(CounterRun):
     def __init__(self, seed: int) -> None:
         plan = FaultPlan(wrong_clocks=0.0).with_odds(late=LATE)
         super().__init__(seed, replace(FAULTY, name="counter-faults", seconds=FAULT_SECONDS, faults=plan))
-        self.store.tokens = RequestTokens(self.timer, binds_cancelled=bool(seed % 2))
+        self.store.dynamodb.tokens = RequestTokens(binds_cancelled=bool(seed % 2))
         self.attempts = self.persisted = self.under_way = 0
         """Of additions: attempts; those that were repeated until they were acknowledged; those that still are."""
         self.clients = self.random("counters/clients")

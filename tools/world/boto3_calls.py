@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from hotpartition.dynamodb.curl_table import decode_binary
 from tools.world.dynamodb import DynamoDBError
 
 Send = Callable[[str, dict[str, Any]], Mapping[str, Any]]
@@ -30,7 +30,7 @@ def take_calls(client: Any, send: Send) -> Callable[[], None]:
         except DynamoDBError as error:
             return SimpleNamespace(status_code=error.status), error_response(error)
         metadata = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
-        return SimpleNamespace(status_code=200), {"ResponseMetadata": metadata, **_decoded(response)}
+        return SimpleNamespace(status_code=200), {"ResponseMetadata": metadata, **decode_binary(response)}
 
     client.meta.events.register("before-call.dynamodb", on_call)
     return lambda: client.meta.events.unregister("before-call.dynamodb", on_call)
@@ -42,18 +42,4 @@ def error_response(error: DynamoDBError) -> dict[str, Any]:
     modelled = _MESSAGES.get(error.code)
     metadata = {"HTTPStatusCode": error.status, "HTTPHeaders": {}, "RetryAttempts": 0}
     message = {modelled: error.message} if modelled else {}
-    return {"Error": stated, "ResponseMetadata": metadata, **message, **_decoded(error.facts)}
-
-
-def _decoded(value: Any) -> Any:
-    """Turn binary values, which are base64 in JSON, into bytes."""
-    match value:
-        case {"B": str(text)} if len(value) == 1:
-            return {"B": b64decode(text)}
-        case {"BS": list(texts)} if len(value) == 1:
-            return {"BS": [b64decode(text) for text in texts]}
-        case dict():
-            return {name: _decoded(each) for name, each in value.items()}
-        case list():
-            return [_decoded(each) for each in value]
-    return value
+    return {"Error": stated, "ResponseMetadata": metadata, **message, **decode_binary(error.facts)}

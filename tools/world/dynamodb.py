@@ -6,30 +6,33 @@ Items keep their size and what they were: a reader sees each as it was at the in
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from hotpartition.core.capacity import item_size_bytes, read_units, write_units
+from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.world.expressions import (
     ExpressionError,
     Item,
     Names,
     Term,
+    apply_update,
     parse_condition,
     parse_key_condition,
     parse_projection,
     parse_update,
+    project,
     rank,
 )
 
 Response = dict[str, Any]
 Request = Mapping[str, Any]
-Place = tuple[Any, Any]
-"""Where an item lies in its table: what its partition key and its sort key are compared by."""
+Place = tuple[Any, ...]
+"""Where an item lies in its table, or in an index: what its keys are compared by, in the order of `_Order`."""
 
 Keys = str | tuple[str, ...]
 """The names of partition keys, or of sort keys."""
@@ -39,6 +42,7 @@ Indexes = Mapping[str, Sequence[Keys]]
 ROLES = ("HASH", "RANGE")
 PAGE_BYTES = 1_000_000
 KEYS_PER_BATCH, ITEMS_PER_BATCH = 100, 25
+LONGEST_SORT_KEY_BYTES = 1024
 TRANSACTION_FACTOR = 2
 THROTTLED = "ProvisionedThroughputExceededException"
 HISTORY_SECONDS = 10.0
@@ -65,6 +69,9 @@ class Gate:
     def kept(self, table: Table, old: Item | None, new: Item | None, units: float) -> None:
         """An item was written, for `units`; None: it is, or was, not there."""
 
+    def note(self, what: str) -> None:
+        """Something came about that seldom does."""
+
 
 class Version(NamedTuple):
     """A state of an item, and the one that it took the place of; `item` None: it is not there."""
@@ -85,22 +92,67 @@ class Version(NamedTuple):
 NOTHING = Version()
 
 
-@dataclass(slots=True)
-class Collection:
-    """All items of one partition key, and their sort keys in order."""
+class _Order:
+    """The order of a table's items, or of the entries of an index: by its own keys, and then by the table's."""
 
-    versions: dict[Any, Version] = field(default_factory=dict)
-    order: list[Any] = field(default_factory=list)
+    def __init__(self, description: Request, table_keys: Sequence[str], types: Mapping[str, str]) -> None:
+        schema = [(key["AttributeName"], key["KeyType"]) for key in description["KeySchema"]]
+        self.hashes = [name for name, kind in schema if kind == "HASH"]
+        self.ranges = [name for name, kind in schema if kind == "RANGE"]
+        self.key_names = tuple(dict.fromkeys((*self.hashes, *self.ranges, *table_keys)))
+        self.types = types
+        self.items: dict[Place, Place] = {}
+        """Where in the table the item of each entry lies. It may have other keys by now, and have no entry."""
+        self.places: list[Place] = []
+        """Of all entries, in order."""
 
+    def place_of(self, item: Item) -> Place | None:
+        """Return an item's place; None: it lacks a key.
 
-class _Found(NamedTuple):
-    """What a query or a scan looks at: the places in order, what is there, and how an item's place is found."""
+        Raises:
+            DynamoDBError: a key attribute is empty or of another type.
+        """
+        for name in self.key_names:
+            value = item.get(name)
+            if value is None:
+                return None
+            if self.types.get(name, "S") not in value or value == {"S": ""}:
+                raise _invalid(f"One or more parameter values are not valid: {name} is empty or mistyped")
+        return tuple(rank(item[name]) for name in self.key_names)
 
-    order: Sequence[Any]
-    versions: Mapping[Any, Version]
-    place_of: Callable[[Item], Any]
-    key_names: Sequence[str]
-    """Of a page's last key."""
+    def add(self, item: Item, place_in_table: Place) -> None:
+        """Note an item, if it has all keys."""
+        place = self.place_of(item)
+        if place is not None and place not in self.items:
+            self.items[place] = place_in_table
+            insort(self.places, place)
+
+    def find(self, key: Place, terms: Mapping[str, Term], values: Item) -> range:
+        """Return the part of the order that has these partition keys, and satisfies the term of the first sort key."""
+        depth = len(key)
+        first = bisect_left(self.places, key)
+        last = bisect_right(self.places, key, first, key=lambda place: place[:depth])
+        term = terms.get(self.ranges[0]) if self.ranges else None
+        if term is None:
+            return range(first, last)
+        low, *more = [rank(operand({}, values)) for operand in term.operands[1:]]
+        high = more[0] if more else low
+        if term.operator == "begins_with":
+            high = low + (chr(0x10FFFF) if isinstance(low, str) else b"\xff" * LONGEST_SORT_KEY_BYTES)
+        from_low = bisect_left(self.places, low, first, last, key=itemgetter(depth))
+        behind_high = bisect_right(self.places, high, first, last, key=itemgetter(depth))
+        parts = {"<": (first, from_low), "<=": (first, behind_high), ">": (behind_high, last), ">=": (from_low, last)}
+        return range(*parts.get(term.operator, (from_low, behind_high)))
+
+    def walk(self, request: Request, part: range) -> Iterator[Place]:
+        """Yield a part of the places in the order that a request asks for, from where its page starts."""
+        is_forward = request.get("ScanIndexForward", True)
+        start: Any = self.place_of(request["ExclusiveStartKey"]) if "ExclusiveStartKey" in request else None
+        if start is not None and is_forward:
+            part = range(max(part.start, bisect_right(self.places, start)), part.stop)
+        elif start is not None:
+            part = range(part.start, min(part.stop, bisect_left(self.places, start)))
+        return (self.places[number] for number in (part if is_forward else reversed(part)))
 
 
 class Table:
@@ -110,17 +162,13 @@ class Table:
         """Create it as `CreateTable` describes it."""
         self.description = description
         self.name: str = description["TableName"]
-        listed = [*description.get("GlobalSecondaryIndexes", ()), *description.get("LocalSecondaryIndexes", ())]
-        self.schemas = {each.get("IndexName"): _keys_of(each) for each in (description, *listed)}
-        """The names of partition keys and of sort keys: of each index, and under None the table's own."""
-        (self.partition_key,), sort_keys = self.schemas[None]
-        self.sort_key = sort_keys[0] if sort_keys else ""
-        self.key_names = (self.partition_key, *sort_keys)
-        indexes = [(name, keys) for name, keys in self.schemas.items() if name is not None]
-        self.types = {each["AttributeName"]: each["AttributeType"] for each in description["AttributeDefinitions"]}
-        self.collections: dict[Any, Collection] = {}
-        self.entries = {index: (frozenset({*hashes, *ranges}), set[Place]()) for index, (hashes, ranges) in indexes}
-        """The keys of each index, and the places that ever held an item with all of them."""
+        types = {each["AttributeName"]: each["AttributeType"] for each in description["AttributeDefinitions"]}
+        self.own = _Order(description, (), types)
+        self.key_names = self.own.key_names
+        indexes = [*description.get("GlobalSecondaryIndexes", ()), *description.get("LocalSecondaryIndexes", ())]
+        self.orders = {each["IndexName"]: _Order(each, self.key_names, types) for each in indexes} | {None: self.own}
+        """That of each index, and under None the table's own."""
+        self.versions: dict[Place, Version] = {}
 
     def place_of(self, item: Item) -> Place:
         """Return where an item lies.
@@ -128,47 +176,29 @@ class Table:
         Raises:
             DynamoDBError: a key attribute is missing, empty or of another type.
         """
-        for name in self.key_names:
-            value = item.get(name, {})
-            if self.types[name] not in value or value == {"S": ""}:
-                raise _invalid(f"One or more parameter values are not valid: {name} is missing, empty or mistyped")
-        return rank(item[self.partition_key]), rank(item[self.sort_key]) if self.sort_key else ""
+        place = self.own.place_of(item)
+        if place is None:
+            raise _invalid("One or more parameter values were invalid: Missing a key in the item")
+        return place
 
     def seen(self, place: Place, until: float = inf) -> Version:
         """Return what is at a place, to a reader that sees what was written until then."""
-        collection = self.collections.get(place[0])
-        return NOTHING if collection is None else collection.versions.get(place[1], NOTHING).seen(until)
+        return self.versions.get(place, NOTHING).seen(until)
 
-    def keep(self, place: Place, item: Item | None, now: float, size_bytes: int | None = None) -> None:
+    def keep(self, place: Place, item: Item | None, now: float, size_bytes: int = 0) -> None:
         """Put an item at its place, or take it away, and remember what was there for as long as it can be seen."""
-        key, sort_key = place
-        collection = self.collections.setdefault(key, Collection())
-        known = collection.versions.get(sort_key)
-        if known is None:
-            if collection.order and sort_key < collection.order[-1]:
-                insort(collection.order, sort_key)
-            else:
-                collection.order.append(sort_key)
-        elif known.before is not None and known.before.written_at < now - HISTORY_SECONDS:
+        known = self.versions.get(place)
+        if known is not None and known.before is not None and known.before.written_at < now - HISTORY_SECONDS:
             known = known._replace(before=None)
-        size_bytes = _size(item) if size_bytes is None else size_bytes
-        collection.versions[sort_key] = Version(item, size_bytes, now, known)
-        for key_names, places in self.entries.values():
-            if item is not None and item.keys() >= key_names:
-                places.add(place)
-
-    def versions(self, until: float = inf) -> Iterator[tuple[Place, Version]]:
-        """Yield everything that is seen, with its place, in the order of a scan."""
-        for key in sorted(self.collections):
-            collection = self.collections[key]
-            for sort_key in collection.order:
-                version = collection.versions[sort_key].seen(until)
-                if version.item is not None:
-                    yield (key, sort_key), version
+        if item is not None:
+            for order in self.orders.values():
+                order.add(item, place)
+        self.versions[place] = Version(item, size_bytes, now, known)
 
     def items(self) -> Iterator[Item]:
         """Yield all items, in the order of a scan."""
-        return (version.item or {} for _, version in self.versions())
+        items = (self.versions[place].item for place in self.own.places)
+        return (item for item in items if item is not None)
 
 
 class _Change(NamedTuple):
@@ -180,8 +210,8 @@ class _Change(NamedTuple):
     new: Item | None
     """What is to be there; a check leaves what is there."""
     size_bytes: int
-    updated: tuple[str, ...]
-    """The attributes that an update names."""
+    updated: frozenset[str]
+    """The attributes that an update changes."""
     failure: Response | None
     """The error's facts, if the condition does not hold."""
 
@@ -192,16 +222,21 @@ class _Change(NamedTuple):
     def returned(self, kind: str) -> Response:
         """Return what a write shows of the item, as it was or is: all of it, or what was updated."""
         item = (self.old.item if kind.endswith("OLD") else self.new) or {}
-        names = item if kind.startswith("ALL") else self.updated
-        return {name: item[name] for name in names if name in item}
+        names = item.keys() if kind.startswith("ALL") else self.updated
+        return {} if kind == "NONE" else {name: item[name] for name in item if name in names}
 
 
 class DynamoDB:
     """All tables. `call` does what one request asks for, at one instant."""
 
-    def __init__(self, gate: Gate | None = None) -> None:
+    def __init__(self, gate: Gate | None = None, *, conflict_seconds: float = 0.0) -> None:
+        """Start without tables; a transaction keeps others from its items for `conflict_seconds`."""
         self.gate = gate or Gate()
         self.tables: dict[str, Table] = {}
+        self.tokens = RequestTokens()
+        """What transactions with a token are let happen by."""
+        self._conflict_seconds = conflict_seconds
+        self._locked_until: dict[tuple[str, Place], float] = {}
         self._now, self._seen_until = 0.0, inf
         """Of the request that happens."""
         self._operations: Mapping[str, Callable[[Request], Response]] = {
@@ -216,7 +251,7 @@ class DynamoDB:
             "Scan": self._scan,
             "BatchGetItem": self._get_batch,
             "BatchWriteItem": self._write_batch,
-            "TransactWriteItems": self._write_together,
+            "TransactWriteItems": self._write_once,
             "TransactGetItems": self._get_together,
         }
 
@@ -253,13 +288,15 @@ class DynamoDB:
 
     # Writes.
 
-    def _write(self, request: Request) -> Response:
+    def _write(self, request: Request, *, in_batch: bool = False) -> Response:
         change = self._prepare(request)
+        if not in_batch and self._is_locked(change):
+            raise DynamoDBError("TransactionConflictException", "Transaction is ongoing for the item")
         _require(self.gate.refuse_write(str(change.place[0]), change.units))
         if change.failure is not None:
             raise DynamoDBError("ConditionalCheckFailedException", "The conditional request failed", **change.failure)
         self._commit(change, change.units)
-        returned = change.returned(request["ReturnValues"]) if request.get("ReturnValues", "NONE") != "NONE" else {}
+        returned = change.returned(request.get("ReturnValues", "NONE"))
         return {**_consumed(request, change.units), **({"Attributes": returned} if returned else {})}
 
     def _prepare(self, request: Request, *, is_check: bool = False) -> _Change:
@@ -268,21 +305,20 @@ class DynamoDB:
         new: Item | None = dict(request["Item"]) if "Item" in request else None
         place = table.place_of(new or request["Key"])
         old = table.seen(place)
-        known, holds = old.item or {}, _condition(request, "ConditionExpression")
-        updated: tuple[str, ...] = ()
+        known, updated = old.item or {}, frozenset[str]()
         failure: Response | None = None
-        if holds is not None and not holds(known, values):
+        if not _test(request, "ConditionExpression")(known):
             is_shown = known and request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
             failure = {"Item": dict(known)} if is_shown else {}
         if "UpdateExpression" in request:
-            update = parse_update(request["UpdateExpression"], _names(request))
-            updated = update.names
-            if not set(updated).isdisjoint(table.key_names):
+            changes = parse_update(request["UpdateExpression"], _names(request))
+            updated = frozenset(changed.path[0] for changed, _ in changes)
+            if not updated.isdisjoint(table.key_names):
                 raise _invalid("One or more parameter values were invalid: Cannot update attribute of the key")
-            new = update.apply(known or request["Key"], values) if failure is None else old.item
+            new = apply_update(changes, known or request["Key"], values) if failure is None else old.item
         elif is_check:
             new = old.item
-        return _Change(table, place, old, new, _size(new), updated, failure)
+        return _Change(table, place, old, new, item_size_bytes(new or {}), updated, failure)
 
     def _commit(self, change: _Change, units: float) -> None:
         if change.new is not change.old.item:
@@ -292,19 +328,27 @@ class DynamoDB:
     def _write_batch(self, request: Request) -> Response:
         if not 1 <= sum(map(len, request["RequestItems"].values())) <= ITEMS_PER_BATCH:
             raise _invalid("Too many items requested for the BatchWriteItem call")
-        left: dict[str, list[Any]] = {}
+        left = {}
         for name, actions in request["RequestItems"].items():
-            for action in actions:
-                ((_, asked),) = action.items()
-                if _unless_throttled(self._write, {**asked, "TableName": name}) is None:
-                    left.setdefault(name, []).append(action)
-        return {"UnprocessedItems": left}
+            asked = [(action, {**each, "TableName": name}) for action in actions for each in action.values()]
+            _, left[name] = _each(partial(self._write, in_batch=True), asked)
+        return {"UnprocessedItems": {name: actions for name, actions in left.items() if actions}}
+
+    def _write_once(self, request: Request) -> Response:
+        """Write a transaction, unless its token says that it was written."""
+        try:
+            return self.tokens.once(request, self._now, lambda: self._write_together(request)) or {}
+        except RequestTokenError as error:
+            self.gate.note(f"answered {error.code}")
+            raise DynamoDBError(error.code) from error
 
     def _write_together(self, request: Request) -> Response:
         asked = [each for action in request["TransactItems"] for each in action.items()]
         changes = [self._prepare(each, is_check=kind == "ConditionCheck") for kind, each in asked]
         if len({(change.table.name, change.place) for change in changes}) < len(changes):
             raise _invalid("Transaction request cannot include multiple operations on one item")
+        if any(map(self._is_locked, changes)):
+            raise cancelled([{"Code": "TransactionConflict"}])
         for change in changes:
             if self.gate.refuse_write(str(change.place[0]), TRANSACTION_FACTOR * change.units) is not None:
                 raise cancelled([{"Code": "ThrottlingError"}])
@@ -312,7 +356,18 @@ class DynamoDB:
             raise cancelled([_reason(change.failure) for change in changes])
         for change in changes:
             self._commit(change, TRANSACTION_FACTOR * change.units)
+            if self._conflict_seconds:
+                self._locked_until[change.table.name, change.place] = self._now + self._conflict_seconds
+        if len(changes) > 1:
+            self.gate.note("transactions of several items")
         return {}
+
+    def _is_locked(self, change: _Change) -> bool:
+        """Say whether a transaction is at work on the item."""
+        if self._locked_until.get((change.table.name, change.place), 0.0) <= self._now:
+            return False
+        self.gate.note("transaction conflicts")
+        return True
 
     # Reads.
 
@@ -338,105 +393,77 @@ class DynamoDB:
         left: dict[str, Any] = {}
         consumed: list[Response] = []
         for name, asked in request["RequestItems"].items():
-            responses = []
-            for key in asked["Keys"]:
-                response = _unless_throttled(self._get, {**request, **asked, "TableName": name, "Key": key})
-                if response is None:
-                    left.setdefault(name, {**asked, "Keys": []})["Keys"].append(key)
-                else:
-                    responses.append(response)
+            each = {**request, **asked, "TableName": name}
+            responses, unread = _each(self._get, [(key, {**each, "Key": key}) for key in asked["Keys"]])
             found[name] = [response["Item"] for response in responses if "Item" in response]
-            units = [each["ConsumedCapacity"]["CapacityUnits"] for each in responses if "ConsumedCapacity" in each]
-            consumed += _consumed({**request, "TableName": name}, sum(units)).values()
+            left |= {name: {**asked, "Keys": unread}} if unread else {}
+            units = sum(response.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0) for response in responses)
+            consumed += _consumed(each, units).values()
         whole = {"Responses": found, "UnprocessedKeys": left}
         return {**whole, "ConsumedCapacity": consumed} if consumed else whole
 
     def _get_together(self, request: Request) -> Response:
-        responses = []
-        for action in request["TransactItems"]:
-            asked = {**action["Get"], "ConsistentRead": True}
-            response = _unless_throttled(lambda asked: self._get(asked, TRANSACTION_FACTOR), asked)
-            if response is None:
-                raise cancelled([{"Code": "ThrottlingError"}])
-            responses.append(response)
+        asked = [(action, {**action["Get"], "ConsistentRead": True}) for action in request["TransactItems"]]
+        responses, unread = _each(partial(self._get, factor=TRANSACTION_FACTOR), asked)
+        if unread:
+            raise cancelled([{"Code": "ThrottlingError"}])
         return {"Responses": responses}
 
     def _query(self, request: Request) -> Response:
         table, index = self.table(request), request.get("IndexName")
-        if index not in table.schemas:
+        if index not in table.orders:
             raise _invalid("The table does not have the specified index")
-        hashes, ranges = table.schemas[index]
+        order, values = table.orders[index], _values(request)
         terms = parse_key_condition(request["KeyConditionExpression"], _names(request))
-        has_partition = all(name in terms and terms[name].operator == "=" for name in hashes)
-        if not has_partition or terms.keys() - {*hashes, *ranges}:
+        has_partition = all(name in terms and terms[name].operator == "=" for name in order.hashes)
+        if not has_partition or terms.keys() - {*order.hashes, *order.ranges}:
             raise _invalid("Query condition missed key schema element or names another attribute")
-        if index is not None:
-            return self._page(request, self._entries(request, table, (*ranges, *hashes), terms))[0]
-        values = request.get("ExpressionAttributeValues", {})
-        key = rank(terms[table.partition_key].operands[1]({}, values))
-        collection = table.collections.get(key, Collection())
-        order = _within(collection.order, terms.get(table.sort_key), values)
-        found = _Found(order, collection.versions, lambda item: table.place_of(item)[1], table.key_names)
-        response, units = self._page(request, found)
-        _require(self.gate.refuse_read(str(key), units, is_query=True))
+        key = tuple(rank(terms[name].operands[1]({}, values)) for name in order.hashes)
+        tests = [terms[name] for name in order.ranges[1:] if name in terms]
+        found = self._seen(request, order, order.walk(request, order.find(key, terms, values)))
+        chosen = ((item, size) for item, size in found if all(test(item, values) for test in tests))
+        response, units = self._page(request, order, chosen)
+        if index is None:
+            _require(self.gate.refuse_read(str(key[0]), units, is_query=True))
         return response
 
-    def _entries(self, request: Request, table: Table, keys: Sequence[str], terms: Mapping[str, Term]) -> _Found:
-        """Find the entries of an index: whatever has all its keys is in it."""
-        key_names = tuple(dict.fromkeys((*keys, *table.key_names)))
-        values, found = request.get("ExpressionAttributeValues", {}), {}
-
-        def place_of(item: Item) -> tuple[Any, ...]:
-            return tuple(rank(item[name]) for name in key_names)
-
-        wanted, places = table.entries[request["IndexName"]]
+    def _seen(self, request: Request, order: _Order, places: Iterable[Place]) -> Iterator[tuple[Item, int]]:
+        """Yield what is seen at places, and its size; an item that is seen may be elsewhere in an index."""
+        table, until = self.table(request), self._until(request)
         for place in places:
-            version = table.seen(place, self._until(request))
-            item = version.item or {}
-            if item.keys() >= wanted and all(term(item, values) for term in terms.values()):
-                found[place_of(item)] = version
-        return _Found(sorted(found), found, place_of, key_names)
+            version = table.seen(order.items[place], until)
+            if version.item is not None and (order is table.own or order.place_of(version.item) == place):
+                yield version.item, version.size_bytes
 
     def _scan(self, request: Request) -> Response:
-        table = self.table(request)
+        own = self.table(request).own
         segment, total = request.get("Segment", 0), request.get("TotalSegments", 1)
-        versions = table.versions(self._until(request))
-        found = {place: each for place, each in versions if crc32(str(place[0]).encode()) % total == segment}
-        return self._page(request, _Found(list(found), found, table.place_of, table.key_names))[0]
+        places = own.walk(request, range(len(own.places)))
+        in_segment = (place for place in places if crc32(str(place[0]).encode()) % total == segment)
+        return self._page(request, own, self._seen(request, own, in_segment))[0]
 
-    def _page(self, request: Request, found: _Found) -> tuple[Response, float]:
+    def _page(self, request: Request, order: _Order, found: Iterable[tuple[Item, int]]) -> tuple[Response, float]:
         """Take items up to the limit; return the response, and the units that are taken for it.
 
         Like DynamoDB, a page that stops at its limit cannot know whether anything follows.
         """
-        limit, values = request.get("Limit", inf), request.get("ExpressionAttributeValues", {})
+        limit = request.get("Limit", inf)
         if limit < 1:
             raise _invalid("Limit must be greater than or equal to 1")
-        keeps = _condition(request, "FilterExpression")
+        keeps = _test(request, "FilterExpression")
         items: list[Item] = []
         last: Response = {}
         size = evaluated = 0
-        for item, size_bytes in self._walk(request, found):
+        for item, size_bytes in found:
             evaluated, size = evaluated + 1, size + size_bytes
-            if keeps is None or keeps(item, values):
+            if keeps(item):
                 items.append(item)
             if evaluated >= limit or size >= PAGE_BYTES:
-                last = {"LastEvaluatedKey": {name: item[name] for name in found.key_names}}
+                last = {"LastEvaluatedKey": {name: item[name] for name in order.key_names}}
                 break
         units = read_units(size, is_strong=request.get("ConsistentRead", False))
         shown = {} if request.get("Select") == "COUNT" else {"Items": [_shaped(request, item) for item in items]}
         return {"Count": len(items), "ScannedCount": evaluated, **shown, **last, **_consumed(request, units)}, units
-
-    def _walk(self, request: Request, found: _Found) -> Iterator[tuple[Item, int]]:
-        """Yield items with their sizes, in the order that is asked for and from where the page starts."""
-        order, until, is_forward = found.order, self._until(request), request.get("ScanIndexForward", True)
-        if "ExclusiveStartKey" in request:
-            start = found.place_of(request["ExclusiveStartKey"])
-            order = order[bisect_right(order, start) :] if is_forward else order[: bisect_left(order, start)]
-        for place in order if is_forward else reversed(order):
-            version = found.versions[place].seen(until)
-            if version.item is not None:
-                yield version.item, version.size_bytes
 
 
 def _require(reason: str | None) -> None:
@@ -445,31 +472,17 @@ def _require(reason: str | None) -> None:
         raise throttled(reason)
 
 
-def _unless_throttled(do: Callable[[Request], Response], request: Request) -> Response | None:
-    """Do one of several things that a request asks for; None: it is throttled."""
-    try:
-        return do(request)
-    except DynamoDBError as error:
-        if error.code != THROTTLED:
-            raise
-        return None
-
-
-def _within(order: Sequence[Any], term: Term | None, values: Item) -> Sequence[Any]:
-    """Return the sort keys, which are in order, that satisfy a term of a key condition."""
-    if term is None:
-        return order
-    low, *more = [rank(operand({}, values)) for operand in term.operands[1:]]
-    first, last = bisect_left(order, low), bisect_right(order, more[0] if more else low)
-    if term.operator == "begins_with":
-        return list(takewhile(lambda key: key.startswith(low), order[first:]))
-    parts = {
-        "<": slice(first),
-        "<=": slice(last),
-        ">": slice(last, None),
-        ">=": slice(first, None),
-    }
-    return order[parts.get(term.operator, slice(first, last))]
+def _each(do: Callable[[Request], Response], parts: Iterable[tuple[Any, Request]]) -> tuple[list[Response], list[Any]]:
+    """Do all parts of a request, each with a request of its own; return the responses, and the parts throttled."""
+    responses, left = [], []
+    for part, request in parts:
+        try:
+            responses.append(do(request))
+        except DynamoDBError as error:
+            if error.code != THROTTLED:
+                raise
+            left.append(part)
+    return responses, left
 
 
 def define_table(
@@ -526,28 +539,27 @@ def _invalid(message: str) -> DynamoDBError:
     return DynamoDBError("ValidationException", message)
 
 
-def _size(item: Item | None) -> int:
-    return 0 if item is None else item_size_bytes(item)
-
-
-def _keys_of(description: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    hashes = tuple(key["AttributeName"] for key in description["KeySchema"] if key["KeyType"] == "HASH")
-    return hashes, tuple(key["AttributeName"] for key in description["KeySchema"] if key["KeyType"] == "RANGE")
-
-
 def _names(request: Request) -> Names:
     names = request.get("ExpressionAttributeNames")
     return tuple(names.items()) if names else ()
 
 
-def _condition(request: Request, parameter: str) -> Term | None:
-    text = request.get(parameter)
-    return None if text is None else parse_condition(text, _names(request))
+def _values(request: Request) -> Item:
+    values: Item = request.get("ExpressionAttributeValues", {})
+    return values
+
+
+def _test(request: Request, parameter: str) -> Callable[[Item], bool]:
+    """Build the test that a request makes of an item; without one, any passes."""
+    if parameter not in request:
+        return lambda _: True
+    condition, values = parse_condition(request[parameter], _names(request)), _values(request)
+    return lambda item: bool(condition(item, values))
 
 
 def _shaped(request: Request, item: Item) -> Response:
     projection = request.get("ProjectionExpression")
-    return dict(item) if projection is None else parse_projection(projection, _names(request))(item)
+    return dict(item) if projection is None else project(parse_projection(projection, _names(request)), item)
 
 
 def _consumed(request: Request, units: float) -> Response:

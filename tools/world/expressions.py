@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -23,7 +23,6 @@ Value = Mapping[str, Any]
 Item = Mapping[str, Value]
 Values = Mapping[str, Value]
 Names = tuple[tuple[str, str], ...]
-Path = tuple[str, ...]
 Operand = Callable[[Item, Values], Any]
 
 _TOKEN = re.compile(r"\s*(<>|<=|>=|[=<>(),+-]|[#:]?\w+(?:\.#?\w+)*)")
@@ -38,31 +37,26 @@ class ExpressionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The operand that lies at a path of the item."""
+    """The operand that lies at a path of the item, or comes with the request: its name starts with a colon."""
 
-    path: Path
+    path: tuple[str, ...]
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it comes with the request."""
+        return self.path[0].startswith(":")
 
     def __call__(self, item: Item, values: Values) -> Value | None:
         """Return what lies there."""
-        del values
-        value = item.get(self.path[0])
-        for name in self.path[1:]:
+        first, *steps = self.path
+        if self.is_given:
+            if first not in values:
+                raise ExpressionError(f"{first} is not defined")
+            return values[first]
+        value = item.get(first)
+        for name in steps:
             value = None if value is None else value.get("M", {}).get(name)
         return value
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The operand that comes with the request."""
-
-    name: str
-
-    def __call__(self, item: Item, values: Values) -> Value:
-        """Return the request's value."""
-        del item
-        if self.name not in values:
-            raise ExpressionError(f"{self.name} is not defined")
-        return values[self.name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +157,7 @@ def _first(tokens: _Tokens) -> Operand:
         return inner
     if tokens.peek() in _FUNCTIONS:
         return Term(tokens.next(), _arguments(tokens))
-    return Given(tokens.next()) if tokens.peek().startswith(":") else tokens.place()
+    return tokens.place()
 
 
 def _arguments(tokens: _Tokens) -> tuple[Operand, ...]:
@@ -207,67 +201,55 @@ def parse_condition(text: str, names: Names = ()) -> Term:
 def parse_key_condition(text: str, names: Names = ()) -> Mapping[str, Term]:
     """Parse a key condition into its terms, by their attributes; the other operands come with the request."""
     terms: dict[str, Term] = {}
-    for term in _all_of(parse_condition(text, names)):
-        match term:
-            case Term(operator, (Place(path), *given)) if operator in _OF_KEYS and set(map(type, given)) == {Given}:
-                terms[path[0]] = term
+    left: list[Any] = [parse_condition(text, names)]
+    while left:
+        match left.pop():
+            case Term("AND", both):
+                left += both
+            case Term(operator, (Place((name,)), *given)) as term if operator in _OF_KEYS and _all_given(given):
+                terms[name] = term
             case _:
                 raise ExpressionError("Invalid operator used in KeyConditionExpression")
     return terms
 
 
-def _all_of(condition: Operand) -> list[Any]:
-    """List the conditions that are joined by AND."""
-    match condition:
-        case Term("AND", (left, right)):
-            return _all_of(left) + _all_of(right)
-    return [condition]
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """An update: what it makes of each place that it changes."""
-
-    changes: tuple[tuple[Place, Term], ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The attributes that it changes."""
-        return tuple(dict.fromkeys(place.path[0] for place, _ in self.changes))
-
-    def apply(self, item: Item, values: Values) -> dict[str, Value]:
-        """Return the item that comes of it. All operands see the item as it was."""
-        changed = dict(item)
-        for place, change in self.changes:
-            _put(changed, place.path, change(item, values))
-        return changed
+def _all_given(operands: Sequence[Any]) -> bool:
+    return all(isinstance(operand, Place) and operand.is_given for operand in operands)
 
 
 @lru_cache(maxsize=4096)
-def parse_update(text: str, names: Names = ()) -> Update:
-    """Parse an update."""
-    return Update(tuple(_parse(_changes, text, names)))
+def parse_update(text: str, names: Names = ()) -> Sequence[tuple[Place, Term]]:
+    """Parse an update into the places that it changes, and what it makes of each."""
+    return tuple(_parse(_changes, text, names))
+
+
+def apply_update(changes: Sequence[tuple[Place, Term]], item: Item, values: Values) -> dict[str, Value]:
+    """Return the item that comes of an update. All operands see the item as it was."""
+    changed = dict(item)
+    for place, change in changes:
+        _put(changed, place, change(item, values))
+    return changed
 
 
 @lru_cache(maxsize=1024)
-def parse_projection(text: str, names: Names = ()) -> Callable[[Item], dict[str, Value]]:
-    """Parse a projection."""
-    places = _parse(lambda tokens: tokens.listed(_Tokens.place), text, names)
-
-    def project(item: Item) -> dict[str, Value]:
-        found: dict[str, Value] = {}
-        for place in places:
-            value = place(item, {})
-            if value is not None:
-                _put(found, place.path, value, makes_maps=True)
-        return found
-
-    return project
+def parse_projection(text: str, names: Names = ()) -> Sequence[Place]:
+    """Parse a projection into the places that it shows."""
+    return _parse(lambda tokens: tokens.listed(_Tokens.place), text, names)
 
 
-def _put(item: dict[str, Any], path: Path, value: Value | None, *, makes_maps: bool = False) -> None:
-    """Set, or remove, what is at a path; the maps on the way are copied, since older versions share them."""
-    *maps, last = path
+def project(places: Sequence[Place], item: Item) -> dict[str, Value]:
+    """Return what lies at some places of an item."""
+    found: dict[str, Value] = {}
+    for place in places:
+        value = place(item, {})
+        if value is not None:
+            _put(found, place, value, makes_maps=True)
+    return found
+
+
+def _put(item: dict[str, Any], place: Place, value: Value | None, *, makes_maps: bool = False) -> None:
+    """Set, or remove, what is at a place; the maps on the way are copied, since older versions share them."""
+    *maps, last = place.path
     for name in maps:
         known = item.get(name, {"M": {}} if makes_maps else {})
         if "M" not in known:

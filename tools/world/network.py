@@ -3,17 +3,17 @@
 Each request happens at one instant of the virtual clock, whatever becomes of its sender in the meantime. How much a
 partition takes is `tools.limits`'s business; items and conditions are `tools.world.dynamodb`'s.
 
-Assumptions, not measurements: latencies as in `tools.limits.latency`; eventually consistent reads lag by 20 ms in the
+Assumptions, not measurements: latencies as in `tools.limits`; eventually consistent reads lag by 20 ms in the
 mean. They change how long things take, never what is right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache, partial
-from math import floor
+from math import floor, inf
 from random import Random
 from typing import Any
 
@@ -25,10 +25,9 @@ from hotpartition.core.route import Generation, decode_member
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from tools.limits import READ_PROFILE, WRITE_PROFILE, Latency, Resource
-from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.world.boto3_calls import take_calls
 from tools.world.clock import EPOCH_MS, Engine, Process
-from tools.world.dynamodb import DynamoDB, DynamoDBError, Gate, Table, cancelled, throttled
+from tools.world.dynamodb import DynamoDB, DynamoDBError, Gate, Table, throttled
 from tools.world.expressions import Item
 from tools.world.meter import Meter
 
@@ -120,14 +119,11 @@ class Network(Gate):
         self.counts: dict[str, StoreCounts] = {}
         self.after_update: Callable[[Process], None] = lambda _: None
         """Called when a process has written a routing item, before it hears of that."""
-        self.tokens = RequestTokens(lambda: engine.now)
-        """What transactions with a token are let happen by."""
-        self.dynamodb = DynamoDB(self)
+        self.dynamodb = DynamoDB(self, conflict_seconds=CONFLICT_SECONDS)
         self.limits = limits
         self._write_latency = Latency(WRITE_PROFILE, random)
         self._read_latency = Latency(READ_PROFILE, random)
         self._seed = seed
-        self._locked_until: dict[tuple[str, Any], float] = {}
         self._asking = StoreCounts("")
         """Whose request happens now."""
         self._raises = False
@@ -178,20 +174,16 @@ class Network(Gate):
         """Say whether a fault strikes now."""
         odds: float = getattr(self.faults, fault)
         if odds and self.random.random() < odds:
-            self.note_strike(fault.replace("_", " "))
+            self.note(fault.replace("_", " "))
             return True
         return False
-
-    def note_strike(self, name: str) -> None:
-        """Count what has gone wrong here, or came about as it seldom does."""
-        self.meter.struck[f"dynamodb {name}"] += 1
 
     def _refusal(self, written: str) -> str:
         """Say why a request is refused before it comes to anything."""
         if self.faults.hot_keys and written:
             spell = int(self.engine.now / HOT_SECONDS)
             if Random(f"{self._seed}/{written}/{spell}").random() < self.faults.hot_keys:
-                self.note_strike("refused key")
+                self.note("refused key")
                 return "TableWriteKeyRangeThroughputExceeded"
         return "TableWriteAccountLimitExceeded" if self.strikes("throttled") else ""
 
@@ -251,49 +243,14 @@ class Network(Gate):
     def _happen(self, operation: str, request: Request, counts: StoreCounts, owner: Process | None) -> Response:
         """Let a request happen, now."""
         self._asking, self._raises = counts, False
-        response = self._respond(operation, self._troubled(operation, request))
+        asked = self._troubled(operation, request)
+        until = self._horizon() if _is_lagging(operation, request) else inf
+        response = self.dynamodb.call(operation, asked, now=self.engine.now, seen_until=until)
         if self._raises and owner is not None:
             self.after_update(owner)
         headers = {"date": self._date()}
         response["ResponseMetadata"] = {"HTTPStatusCode": 200, "HTTPHeaders": headers, "RetryAttempts": 0}
         return response
-
-    def _respond(self, operation: str, request: Request) -> Response:
-        """Carry out a request, unless a transaction is at work there, or its token says that it was done before."""
-        now = self.engine.now
-        if operation not in WRITES:
-            until = self._horizon() if _is_lagging(operation, request) else now
-            return self.dynamodb.call(operation, request, now=now, seen_until=until)
-        if operation != "TransactWriteItems":
-            if self._locked_until and self._is_locked(self._places(_writes_of(operation, request))):
-                raise DynamoDBError("TransactionConflictException", "Transaction is ongoing for the item")
-            return self.dynamodb.call(operation, request, now=now)
-        try:
-            return self.tokens.once(request, lambda: self._transact(request)) or {}
-        except RequestTokenError as error:
-            self.note_strike(f"answered {error.code}")
-            raise DynamoDBError(error.code, "simulated") from error
-
-    def _transact(self, request: Request) -> Response:
-        places = self._places(_writes_of("TransactWriteItems", request))
-        if self._is_locked(places):
-            raise cancelled([{"Code": "TransactionConflict"}])
-        response = self.dynamodb.call("TransactWriteItems", request, now=self.engine.now)
-        if len(places) > 1:
-            self.note_strike("transactions of several items")
-        self._locked_until |= dict.fromkeys(places, self.engine.now + CONFLICT_SECONDS)
-        return response
-
-    def _is_locked(self, places: Sequence[tuple[str, Any]]) -> bool:
-        if all(self._locked_until.get(place, 0.0) <= self.engine.now for place in places):
-            return False
-        self.note_strike("transaction conflicts")
-        return True
-
-    def _places(self, writes: Sequence[Request]) -> list[tuple[str, Any]]:
-        """List where single writes go."""
-        tables = [self.dynamodb.table(each) for each in writes]
-        return [(t.name, t.place_of(each.get("Item") or each["Key"])) for t, each in zip(tables, writes, strict=True)]
 
     def _horizon(self) -> float:
         """Up to when what was written is seen by an eventually consistent read."""
@@ -339,11 +296,15 @@ class Network(Gate):
             self.meter.page_read(partition_key, units, is_query=is_query)
         return None
 
+    def note(self, what: str) -> None:
+        """Implement `Gate.note`: it is counted with what goes wrong."""
+        self.meter.struck[f"dynamodb {what}"] += 1
+
     def kept(self, table: Table, old: Item | None, new: Item | None, units: float) -> None:
         """Implement `Gate.kept`."""
         if new is None:
             return
-        key = str(next(iter(new[table.partition_key].values())))
+        key = str(next(iter(new[table.key_names[0]].values())))
         if GENERATIONS in new:
             self._raises = True
             self.meter.routed(key)
@@ -368,15 +329,16 @@ class Network(Gate):
         def remove() -> None:
             if EXPIRES_AT in (table.seen(place).item or {}):
                 table.keep(place, None, self.engine.now)
-                self.note_strike("removals of expired items")
+                self.note("removals of expired items")
 
         self.engine.at(max(due, self.engine.now), remove)
 
 
 def _is_lagging(operation: str, request: Mapping[str, Any]) -> bool:
+    """Say whether a request may see less than was written."""
     if operation == "BatchGetItem":
         return not all(asked.get("ConsistentRead") for asked in request["RequestItems"].values())
-    return not request.get("ConsistentRead") and operation != "TransactGetItems"
+    return not (operation in WRITES or operation == "TransactGetItems" or request.get("ConsistentRead"))
 
 
 def _may_be_late(operation: str, request: Request) -> bool:
@@ -387,18 +349,8 @@ def _may_be_late(operation: str, request: Request) -> bool:
     """
     if operation == "PutItem":
         return "attribute_not_exists" in request.get("ConditionExpression", "")
-    return operation in WRITES and any(
-        f"ADD {AMOUNT} " in each.get("UpdateExpression", "") for each in _writes_of(operation, request)
-    )
-
-
-def _writes_of(operation: str, request: Request) -> list[Request]:
-    """List the single writes of a request."""
-    if operation == "TransactWriteItems":
-        return [each for action in request["TransactItems"] for each in action.values()]
-    if operation == "BatchWriteItem":
-        return []
-    return [request]
+    updates = [action.get("Update", {}) for action in request.get("TransactItems", ())] or [request]
+    return any(f"ADD {AMOUNT} " in each.get("UpdateExpression", "") for each in updates)
 
 
 def _key_of(request: Mapping[str, Any]) -> str:

@@ -3,8 +3,12 @@
 What clients see are redis-py's own methods and errors, so the product's own adapters run on it unchanged. Each node's
 replica lags: a failover takes its place and forgets what had not arrived there, as asynchronous replication does.
 
+fakeredis runs commands without the text of its protocol and its queue of responses, which take half as long again.
+
 Assumption, not a measurement: commands take 0.6 ms in the median and 3 ms at the 99.9th percentile (one region, TLS).
 """
+
+# ruff: noqa: SLF001 - see above
 
 from __future__ import annotations
 
@@ -42,8 +46,9 @@ ATTEMPTS = 2
 _READS = frozenset({"EXISTS", "GET", "GETRANGE", "HGET", "HPEXPIRETIME", "HPTTL", "SSCAN", "TYPE", "XREAD", "ZSCORE"})
 """Commands that no replica has to repeat."""
 _WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
-_POOL = ConnectionPool(protocol=2)
-"""Never connected: it names the protocol."""
+_CLIENT = Redis(connection_pool=ConnectionPool(protocol=2))
+"""Never connected. All clients start as copies of it: making one anew takes as long as fifty commands."""
+_PARSERS: Mapping[Any, Callable[..., Any]] = dict(_CLIENT.response_callbacks)
 
 
 class _Clock:
@@ -70,13 +75,15 @@ class _Memory:
 
     def run(self, now_ms: int, command: Command) -> Any:
         """Run a command at an instant; an error is returned, too."""
-        _CLOCK.now_ms = now_ms
-        words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
+        socket, _CLOCK.now_ms = self._socket, now_ms
+        socket._db.time = _CLOCK.time()
+        name, *words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
         try:
-            self._socket._process_command(words)  # noqa: SLF001 - without the text of the protocol in between
+            with self._server.lock:
+                result = socket._run_command(*socket._name_to_func(name.decode().lower()), words, False)
         except AttributeError:  # XREAD of what is no stream
             return ResponseError(_WRONG_TYPE)
-        return self._socket.responses.get_nowait()
+        return socket._decode_result(result)
 
     def copy(self) -> _Memory:
         """Copy everything."""
@@ -178,7 +185,7 @@ class RedisClient(Redis):
     """One client of redis-py, which blocks the calling task."""
 
     def __init__(self, server: RedisServer, *, timeout_seconds: float, owner: Process | None = None) -> None:
-        super().__init__(connection_pool=_POOL)
+        vars(self).update(vars(_CLIENT))
         self._server = server
         self._timeout = timeout_seconds
         self._owner = owner
@@ -244,9 +251,8 @@ class RedisClient(Redis):
         """Read a response as redis-py does, or raise the error that it is."""
         if isinstance(response, Exception):
             raise response
-        parsers: Mapping[Any, Callable[..., Any]] = self.response_callbacks
-        text = _decode(response)
-        return parsers[name](text, **options) if name in parsers else text
+        text, parse = _decode(response), _PARSERS.get(name)
+        return text if parse is None else parse(text, **options)
 
 
 def _decode(stored: Any) -> Any:

@@ -16,9 +16,9 @@ from botocore.exceptions import ReadTimeoutError
 from hotpartition.core.route import Generation
 from hotpartition.table import ShardedTable, fixed
 from support.tables import pretend_account
-from tools.limits.request_tokens import RequestTokenError, RequestTokens
+from tools.limits.request_tokens import RequestTokens
 from tools.world.boto3_calls import take_calls
-from tools.world.dynamodb import DynamoDB, DynamoDBError, throttled
+from tools.world.dynamodb import DynamoDB, throttled
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 INDEXES = {"by-owner": ("owner", "at"), "inverted": ("SK", "PK")}
@@ -66,7 +66,6 @@ class Watched:
     """The DynamoDB under the tables: what it was sent, what it refuses, and what happens meanwhile."""
 
     dynamodb: DynamoDB = field(default_factory=DynamoDB)
-    tokens: RequestTokens = field(default_factory=lambda: RequestTokens(lambda: 0.0))
     sent: Counter[str] = field(default_factory=Counter)
     places: list[tuple[str, str]] = field(default_factory=list)
     """Operation and partition key of each write of one item, in order."""
@@ -79,6 +78,7 @@ class Watched:
 
     def forget(self) -> None:
         """Watch anew; the tables stay."""
+        self.dynamodb.tokens = RequestTokens()
         vars(self).update(vars(Watched(self.dynamodb)))
 
     def call(self, operation: str, body: Body) -> Any:
@@ -94,14 +94,7 @@ class Watched:
             return response
         if reason := self.refuses(operation, body):
             raise throttled(reason)
-        return self._happen(operation, body)
-
-    def _happen(self, operation: str, body: Body) -> Any:
-        """Carry out a request, if its token lets it happen."""
-        try:
-            return self.tokens.once(body, lambda: self.dynamodb.call(operation, body)) or {}
-        except RequestTokenError as error:
-            raise DynamoDBError(error.code) from error
+        return self.dynamodb.call(operation, body)
 
     def once_before(self, operation: str, act: Callable[[], Any]) -> None:
         """Do something just before the first request of an operation."""

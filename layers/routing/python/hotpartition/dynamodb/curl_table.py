@@ -119,7 +119,7 @@ class CurlClient:
             return {**convert_values(content, _load_all), "ResponseMetadata": metadata}, None
         code = str(content.pop("__type", result.status)).partition(":")[0].rpartition("#")[2]
         message = str(content.get("message") or content.get("Message") or "")
-        facts = {**_of_json(content), "Error": {"Message": message, "Code": code}, "ResponseMetadata": metadata}
+        facts = {**decode_binary(content), "Error": {"Message": message, "Code": code}, "ResponseMetadata": metadata}
         failure: Exception = self._client.exceptions.from_code(code)(facts, call.operation)
         return {}, failure
 
@@ -255,7 +255,7 @@ def _as_json(typed: Any) -> Any:
             return typed
 
 
-def _of_json(typed: Any) -> Any:
+def decode_binary(typed: Any) -> Any:
     """Decode the binary values in a typed value."""
     match typed:
         case {"B": str(text)} if len(typed) == 1:
@@ -263,9 +263,9 @@ def _of_json(typed: Any) -> Any:
         case {"BS": list(texts)} if len(typed) == 1:
             return {"BS": [b64decode(text) for text in texts]}
         case dict():
-            return {name: _of_json(value) for name, value in typed.items()}
+            return {name: decode_binary(value) for name, value in typed.items()}
         case list():
-            return [_of_json(value) for value in typed]
+            return [decode_binary(value) for value in typed]
         case _:
             return typed
 
