@@ -16,23 +16,15 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "out" / "site"
 PAGES, SOURCES, HTML = OUT / "pages", OUT / "sources", OUT / "html"
 
 PACKAGES = {"hotpartition": ROOT / "layers/routing/python/hotpartition", "hotpartition_cdk": ROOT / "hotpartition_cdk"}
-SECTIONS = {
-    "A table of your own": "docs/sharded-table.md docs/streams.md docs/constructs.md docs/counters.md "
-    "docs/reference-hotpartition.md docs/reference-hotpartition_cdk.md examples/*/README.md",
-    "The message store": "docs/api.md docs/configuration.md docs/what-you-cannot-choose.md docs/costs.md "
-    "docs/security.md",
-    "Run it": "docs/operations.md docs/runbook.md docs/command-line.md",
-    "How it works": "docs/architecture.md docs/performance.md docs/testing.md docs/simulation-summary.md "
-    "tools/limits/README.md",
-    "The project": "docs/repository.md docs/tools.md docs/README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md",
-}
-"""Pages by subject; the references and `docs/tools.md` are made here. A page of `docs` that none names comes last."""
 FIRST = {"hotpartition": ["ShardedTable", "fixed", "in_band", "adaptive"], "hotpartition_cdk": ["HotPartition"]}
 """What a reference begins with; all else follows by its name."""
 STYLE = """\
@@ -44,26 +36,22 @@ PORT = 8001
 LINK = re.compile(r"(?:\]\(|src=\")([^)\s\"#]+)")
 
 
-def list_sections() -> dict[str, list[Path]]:
-    """List the pages by subject."""
-    sections = {
-        section: [page for name in names.split() for page in sorted(ROOT.glob(name)) or [ROOT / name]]
-        for section, names in SECTIONS.items()
-    }
-    named = {page for pages in sections.values() for page in pages}
-    sections["The project"] += sorted({*(ROOT / "docs").glob("*.md")} - named)
-    return sections
+def expand(nav: Any) -> Any:
+    """Replace the pattern in a list of pages by the pages that match it, the README first."""
+    if isinstance(nav, list):
+        return [expand(each) for each in nav]
+    if isinstance(nav, dict):
+        return {title: expand(pages) for title, pages in nav.items()}
+    if "*" not in nav:
+        return nav
+    found = sorted(ROOT.glob(nav), key=lambda page: (page.name != "README.md", page.name))
+    return [str(page.relative_to(ROOT)) for page in found]
 
 
-def list_pages() -> list[Path]:
-    """List the pages that are there: the README, all of `docs`, and those beside what they describe."""
-    named = [page for pages in list_sections().values() for page in pages if page.exists()]
-    return sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *named})
-
-
-def stage(pages: list[Path]) -> None:
-    """Copy the pages, and what they link to, to the same places below `PAGES`."""
-    for page in pages:
+def stage(nav: Any) -> None:
+    """Copy the pages that are there, all of `docs`, and what they link to, to the same places below `PAGES`."""
+    named = {ROOT / page for page in re.findall(r'[^"]+\.md', json.dumps(nav))}
+    for page in {*(page for page in named if page.exists()), *(ROOT / "docs").rglob("*.md")}:
         linked = [(page.parent / link).resolve() for link in LINK.findall(page.read_text()) if "://" not in link]
         for path in (page, *(path for path in linked if path.is_file())):
             place = PAGES / path.relative_to(ROOT)
@@ -119,29 +107,18 @@ def write_tool_map() -> None:
     (PAGES / "docs/tools.md").write_text(page)
 
 
-def build_nav() -> list[object]:
-    """Build the list of pages: by subject, decisions folded; a page that no list names is an error of MkDocs."""
-    folder = ROOT / "docs/decisions"
-    indexed = sorted(folder.glob("*.md"), key=lambda page: (page.name != "README.md", page.name))
-    decisions = {"Decisions": [str(page.relative_to(ROOT)) for page in indexed]}
-    nav: list[object] = [{"Start": "README.md"}]
-    for section, pages in list_sections().items():
-        own = [str(page.relative_to(ROOT)) for page in pages]
-        nav.append({section: [*own, *([decisions] if section == "How it works" else [])]})
-    return nav
-
-
 def title_of(page: Path) -> str:
     """Read a page's first heading."""
     return next(line[2:] for line in page.read_text().splitlines() if line.startswith("# "))
 
 
-def write_llms() -> None:
+def write_llms(nav: list[dict[str, Any]]) -> None:
     """Write `llms.txt`: the pages as Markdown, for programs that read the documentation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = ["# hotpartition", "", f"> {project['description']}", ""]
-    for section, pages in list_sections().items():
-        own = [f"- [{title_of(page)}]({page.relative_to(ROOT)})" for page in pages if page.exists()]
+    for section, pages in (each for group in nav[1:] for each in group.items()):
+        there = [ROOT / page for page in pages if isinstance(page, str) and (ROOT / page).exists()]
+        own = [f"- [{title_of(page)}]({page.relative_to(ROOT)})" for page in there]
         lines += [f"## {section}", "", *own, ""]
     (HTML / "llms.txt").write_text("\n".join(lines))
     for page in PAGES.rglob("*.md"):
@@ -151,27 +128,24 @@ def write_llms() -> None:
 def main() -> None:
     """Build the site."""
     shutil.rmtree(OUT, ignore_errors=True)
-    stage(list_pages())
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    config["nav"] = expand(config["nav"])
+    stage(config["nav"])
     for package in PACKAGES:
         write_reference(package)
     write_tool_map()
-    config = (
-        (ROOT / "mkdocs.yml")
-        .read_text()
-        .replace("        python:\n", f"        python:\n          paths: [{json.dumps(str(SOURCES))}]\n")
-    )
     (PAGES / "style.css").write_text(STYLE)
-    added = {"docs_dir": str(PAGES), "site_dir": str(HTML), "nav": build_nav(), "extra_css": ["style.css"]}
+    config |= {"docs_dir": str(PAGES), "site_dir": str(HTML)}
+    config["plugins"][1]["mkdocstrings"]["handlers"]["python"]["paths"] = [str(SOURCES)]
     # JSON is YAML.
-    config += "".join(f"{name}: {json.dumps(value)}\n" for name, value in added.items())
-    (OUT / "mkdocs.yml").write_text(config)
+    (OUT / "mkdocs.yml").write_text(json.dumps(config))
     command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "-f", str(OUT / "mkdocs.yml")]
     # Its warning is of MkDocs 2, which is not used.
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"the site is not built:\n{done.stdout}{done.stderr}")
-    write_llms()
+    write_llms(config["nav"])
     print(f"{len(list(HTML.rglob('*.html')))} pages. To read them, with their search, at http://127.0.0.1:{PORT}:")
     print(f"  python3 -m http.server --bind 127.0.0.1 --directory {HTML.relative_to(ROOT)} {PORT}")
 

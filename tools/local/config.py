@@ -55,7 +55,7 @@ class LocalConfig(BaseModel):
         usual = 0 if OPERATIONS_FUNCTION in names else 1
         low = next((self.min_environments[name] for name in names if name in self.min_environments), usual)
         high = next((self.max_environments[name] for name in names if name in self.max_environments), MOST_ENVIRONMENTS)
-        return min(low, high), high
+        return low, high
 
     def alterations(self, service: str) -> list[dict[str, Any]]:
         """List what the environments of a function are altered by, one after the other; empty where by nothing."""

@@ -133,23 +133,21 @@ def read_stack(folder: Path, *, redis_port: int, api_url: str) -> Stack:
         raise LocalRunError(f"the cloud assembly in {folder} should hold one stack, it holds {len(stacks)}")
     ((name, stack),) = stacks
     template = json.loads((folder / stack["templateFile"]).read_text())
+    place = {"Address": LOOPBACK, "Port": str(redis_port)}
     assets: dict[str, Path] = {}
     for artifact in artifacts.values():
         if artifact["type"] == "cdk:asset-manifest":
             files = json.loads((folder / artifact["properties"]["file"]).read_text())["files"]
             assets |= {key: (folder / file["source"]["path"]).resolve() for key, file in files.items()}
-    attributes = {
-        (REPLICATION_GROUP, "Address"): LOOPBACK,
-        (REPLICATION_GROUP, "Port"): str(redis_port),
-        (API, "ApiEndpoint"): api_url,
-    }
+    redis = {f"{end}EndPoint.{part}": value for end in ("Configuration", "Primary") for part, value in place.items()}
+    attributes = {REPLICATION_GROUP: redis, API: {"ApiEndpoint": api_url}}
     return _Template(stack.get("stackName", name), template, assets, attributes).read()
 
 
 class _Template:
     """Reads a template, with its intrinsic functions resolved as far as templates here use them.
 
-    What has no local counterpart gets a made-up name, but no made-up attribute.
+    What has no local counterpart gets a made-up name and ARN, but no other attribute.
     """
 
     def __init__(
@@ -157,11 +155,10 @@ class _Template:
         stack_name: str,
         template: Mapping[str, Any],
         assets: Mapping[str, Path],
-        attributes: Mapping[tuple[str, str], str],
+        attributes: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._stack_name = stack_name
         self._assets = assets
-        self._attributes = attributes
         self._resources: Mapping[str, Any] = template["Resources"]
         parameters = template.get("Parameters", {}).items()
         self._values = {
@@ -175,7 +172,10 @@ class _Template:
             **{name: parameter["Default"] for name, parameter in parameters if "Default" in parameter},
             **{logical_id: self._name(logical_id) for logical_id in self._resources},
         }
-        """What `Ref` stands for."""
+        """What `Ref` stands for, and what `Fn::GetAtt` does under id and attribute, with a dot in between."""
+        for logical_id, resource in self._resources.items():
+            found = {"Arn": self._arn(logical_id), **attributes.get(resource["Type"], {})}
+            self._values |= {f"{logical_id}.{attribute}": value for attribute, value in found.items()}
 
     def read(self) -> Stack:
         """Read the stack."""
@@ -208,7 +208,7 @@ class _Template:
             case {"Ref": str(name)}:
                 return self._value(name)
             case {"Fn::GetAtt": argument}:
-                return self._attribute(argument if isinstance(argument, str) else ".".join(argument))
+                return self._value(argument if isinstance(argument, str) else ".".join(argument))
             case {"Fn::Join": [separator, parts]}:
                 return separator.join(map(str, self._resolve(parts)))
             case {"Fn::Sub": argument}:
@@ -234,14 +234,6 @@ class _Template:
         given = properties.get("TableName", properties.get("FunctionName"))
         return given if isinstance(given, str) else f"{self._stack_name}-{logical_id}"
 
-    def _attribute(self, path: str) -> str:
-        logical_id, _, attribute = path.partition(".")
-        type_ = self._resources.get(logical_id, {}).get("Type", "")
-        found = self._attributes.get((type_, attribute.rpartition(".")[2]))
-        if found is not None or (type_ and attribute == "Arn"):
-            return found or self._arn(logical_id)
-        raise LocalRunError(f"the template asks for {attribute} of {logical_id}, which has no value in the local run")
-
     def _arn(self, logical_id: str) -> str:
         """Build a resource's ARN; a function's has the logical id, whatever name it is given."""
         type_ = self._resources[logical_id]["Type"]
@@ -257,7 +249,7 @@ class _Template:
                 return f"${{{name[1:]}}}"
             if name in given:
                 return str(given[name])
-            return str(self._attribute(name) if "." in name else self._value(name))
+            return str(self._value(name))
 
         return re.sub(r"\$\{([^}]+)\}", replace_one, text)
 
