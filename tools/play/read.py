@@ -37,6 +37,7 @@ from hotpartition_messages.reading import DEFAULT_LIMIT
 from hotpartition_messages.settings import MessageSettings
 from tools.figures import at_least, at_most, nearest_rank
 from tools.limits import PARTITION_RCU
+from tools.local.processes import LocalRunError
 from tools.play.client import NO_RESPONSE, OK, REFUSED, Client, Response, begin_each, every, see_messages
 from tools.play.run import Run
 from tools.play.verdict import Judgement, conclude
@@ -395,11 +396,12 @@ def wait_for_holder(redis_port: int, lease: str) -> tuple[float, int]:
     """Wait until a process takes the lease; return when that was (Unix time), and the port that it asks Redis from."""
     free_at = time.time() + LEASE_MS / 1000  # a process may have it already
     with Redis(port=redis_port).monitor() as monitor:  # type: ignore[no-untyped-call]
-        return next(
-            (float(seen["time"]), int(seen["client_port"]))
-            for seen in monitor.listen()
-            if seen["command"].startswith(f"HSETEX {lease} ") and seen["time"] >= free_at
-        )
+        for seen in monitor.listen():
+            if seen["command"].startswith(f"HSETEX {lease} "):
+                if seen["time"] >= free_at:
+                    return float(seen["time"]), int(seen["client_port"])
+                free_at = seen["time"] + LEASE_MS / 1000  # so may one that has just tried
+    raise LocalRunError("Redis ended")
 
 
 def find_processes(redis_port: int) -> dict[int, int]:
