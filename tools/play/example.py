@@ -84,7 +84,7 @@ class DevicesApi(HttpApi):
         """Find the site that a view shows, and whose readings."""
         site, *view = name.split("/")
         device = view[1] if len(view) > 1 else ""
-        return site, lambda reading: True
+        return site, lambda reading: reading.endswith(f"#{device}") if device else True
 
     async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
         """Send one reading, alone or with others."""
