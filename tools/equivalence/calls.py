@@ -73,6 +73,11 @@ class Calls:
         """Return an item's device: it belongs to the item as its key does."""
         return DEVICES[sum(name_of(key).encode()) % len(DEVICES)]
 
+    def list_first(self) -> list[dict[str, Any]]:
+        """List the items that tables begin with: of one collection, at every other place."""
+        keys = [self._key(COLLECTIONS[0], place) for place in range(0, PLACES, 2)]
+        return [{**key, ATTRIBUTE: self.device_of(key), "colour": "red", "rank": 3} for key in keys]
+
     def place(self, request: Request) -> Request:
         """Add to a request what the shard of its item is chosen by, if its key does not say it."""
         is_open = "Key" in request and self._combination.hashed == "by_attribute"

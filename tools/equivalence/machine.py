@@ -39,11 +39,14 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(shards=shard_counts)
     def create(self, shards: int) -> None:
-        """Begin with two empty tables."""
+        """Begin with two tables of a few items: in empty ones, most reads would find nothing."""
         self.plain = create_table(self.reference, self.combination)
         self.stored = create_table(self.resource, self.combination, is_ours=True)
         self.subject = Subject(self.combination, self.stored, shards)
         self.pair = Pair(self.plain, self.subject.build())
+        for item in self.calls.list_first():
+            self.plain.put_item(Item=item)
+            self.pair.found.put_item(Item=item)
 
     @rule(data=st.data())
     def change_item(self, data: st.DataObject) -> None:
