@@ -87,10 +87,11 @@ class Gatherer(Generic[KeyT, ItemT]):
     has_journal: bool = True
     """False: no routing items say where items lie, and `routes` learn it from the items."""
     is_folding: bool = False
+    """Whether items are being moved to the base key, which is read last then."""
     budget_from_refusal: bool = False
     """Whether the budget counts from the first refusal, not from the call."""
     counting: ReportedPages | None = None
-    """Gets each page and its cost. Single items never are counted, since no cache of pages would help them."""
+    """Gets each page and its cost; None: they are not counted. Single items never are: no cache of pages helps them."""
     sizes: ItemSizes = field(default_factory=ItemSizes)
     """Learn from what is read."""
 

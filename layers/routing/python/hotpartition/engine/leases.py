@@ -20,7 +20,7 @@ from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, Route
-from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, keep_newest
+from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, MAX_ROUTES, keep_newest
 
 EARLY_MS = 2_000
 """An item further than this ahead of what a new lease would cover by the process's own clock asks for none. Bounds what
@@ -50,7 +50,6 @@ class Leases:
     telemetry: Telemetry
     times: CloseTimes
     now_ms: Callable[[], int]
-    max_entries: int
     on_renewed: Callable[[ItemKey[Any], JournalEntry], None] = lambda *_: None
     """Gets an item, and the strongly consistent read that is its lease; raises nothing."""
     _held: OrderedDict[str, _Lease] = field(default_factory=OrderedDict, init=False)
@@ -122,7 +121,7 @@ class Leases:
         began_ms = self.now_ms()
         if not self._may_help(key, began_ms):
             return None
-        if len(self._pauses) >= self.max_entries:
+        if len(self._pauses) >= MAX_ROUTES:
             self._pauses.clear()
         try:
             entry = self.journal.get(key.collection, is_strong=True)
@@ -168,4 +167,4 @@ class Leases:
                 # One of both clocks is wrong by more than the margin: whatever was read by either is in doubt.
                 self._held.clear()
                 return
-            keep_newest(self._held, collection, _Lease(route, date_ms, now_ms), self.max_entries)
+            keep_newest(self._held, collection, _Lease(route, date_ms, now_ms), MAX_ROUTES)

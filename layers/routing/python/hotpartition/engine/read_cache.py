@@ -257,6 +257,9 @@ class ReadCache(Generic[ValueT]):
         if not self.limits.ttl_ms:
             value, units = load()
             return Cached(value, Origin.LOADED, 0, units)
+        held = self._held(key)
+        if held is not None and held.freshness.is_fresh_at(self._now_ms()):
+            return self._serve(held, Origin.L1)
         return self._serve(*self._find(key, lambda _: {key: load()}, remaining_ms))
 
     def get_many(self, keys: Iterable[Key], load: LoadMany[ValueT]) -> dict[Key, Cached[ValueT]]:
@@ -340,13 +343,16 @@ class ReadCache(Generic[ValueT]):
         found: dict[Key, _Found[ValueT]] = {}
         looks: dict[Key, _Look[ValueT]] = {}
         try:
-            for key, flight in flights.items():
+            for key in flights:
                 look = self._look(key) if wait_ms is None else self._wait_for_fleet(key, wait_ms)
                 if look.held is not None and look.is_enough:
-                    flight.entry, found[key] = look.held, (look.held, look.origin)
-                    self._land(key, flight)
+                    flights[key].entry, found[key] = look.held, (look.held, look.origin)
                 else:
                     looks[key] = look
+            if not looks:
+                return found
+            for key in found:  # whose threads do not wait for the others
+                self._land(key, flights[key])
             read_at_ms = self._now_ms()
             loaded = _try_load(load, list(looks))
             for key, look in looks.items():

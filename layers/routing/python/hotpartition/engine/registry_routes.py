@@ -65,7 +65,6 @@ class RegistryRoutes:
     random: Callable[[], float]
     """Returns uniform numbers in [0, 1)."""
     ttl_seconds: float
-    max_entries: int = MAX_ROUTES
     asks_copies: bool = True
     """Whether Redis is asked for the read-hot mark as well."""
     repairs: Registry | None = None
@@ -79,7 +78,7 @@ class RegistryRoutes:
     _unconfirmed: OrderedDict[str, _Unconfirmed] = field(default_factory=OrderedDict, init=False)
 
     def __post_init__(self) -> None:
-        self._cache = RouteCache(ttl_seconds=self.ttl_seconds, random=self.random, max_entries=self.max_entries)
+        self._cache = RouteCache(ttl_seconds=self.ttl_seconds, random=self.random)
 
     def for_write(self, collection: str) -> Route:
         """Implement `Routes.for_write`: at most a few seconds old while Redis responds."""

@@ -31,7 +31,7 @@ from hotpartition.core.sampler import LoadSampler
 from hotpartition.core.times import SECOND_MS, StoreClock
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.load_counting import ReportedPages, ReportedWrites, WriteCounting
-from hotpartition.engine.route_cache import MAX_ROUTES, Routes
+from hotpartition.engine.route_cache import Routes
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.settings import ADAPTIVE, IN_BAND_READ, READ, Settings
 
@@ -294,7 +294,6 @@ def _build_leases(ends: Ends, settings: Settings, times: CloseTimes) -> Leases |
         telemetry=ends.telemetry,
         times=times,
         now_ms=ends.clock.now_ms,
-        max_entries=MAX_ROUTES,
     )
 
 
