@@ -73,30 +73,43 @@ def test_a_double_that_differs_in_them_is_found(monkeypatch):
         send_all(send, requests)
 
 
-STORED = [{"PK": {"S": "room"}, "SK": {"S": f"{n}"}, "n": {"N": f"{n}"}} for n in (1, 2, 3)]
+STORED = [{"PK": {"S": "room"}, "SK": {"S": f"{n}"}, "n": {"N": f"{n}"}, "kind": {"S": "a"}} for n in (1, 2, 22)]
 STORED[1] |= {"tags": {"SS": ["a"]}, "nested": {"M": {"deep": {"N": "1"}}}}
-VALUES = {":p": {"S": "room"}, ":s": {"S": "2"}, ":one": {"N": "1"}, ":two": {"N": "2"}, ":a": {"SS": ["a"]}}
+VALUES = {
+    ":p": {"S": "room"},
+    ":kind": {"S": "a"},
+    ":s": {"S": "2"},
+    ":one": {"N": "1"},
+    ":two": {"N": "2"},
+    ":a": {"SS": ["a"]},
+}
 SECOND = {"Key": {name: STORED[1][name] for name in ("PK", "SK")}, "ReturnValues": "ALL_OLD"}
 OPERATIONS = {"KeyConditionExpression": ("Query", {}), "FilterExpression": ("Scan", {})}
 EDGES = [
     *(("KeyConditionExpression", f"PK = :p AND SK {sign} :s") for sign in ("<", "<=", ">", ">=")),
+    ("KeyConditionExpression", "PK = :p AND begins_with(SK, :s)"),
     ("FilterExpression", "n = :two OR n = :one AND n = :one"),
     ("FilterExpression", "NOT n = :one AND n < :two"),
     ("UpdateExpression", "SET n = if_not_exists(n, :one), nested.deep = :two"),
     ("UpdateExpression", "DELETE tags :a ADD more :a"),
     ("UpdateExpression", "ADD more :a"),
+    ("UpdateExpression", "SET n = :one"),
+    ("KeyConditionExpression", "kind = :kind AND n >= :one"),
+    ("KeyConditionExpression", "kind = :kind AND n = :one AND SK < :s"),
 ]
 
 
 def test_the_edges_of_expressions_mean_the_same():
-    """Signs, what binds stronger, what is there already, and what an older version of the item keeps."""
+    """Signs, what binds stronger, what is there already, and what an older version of the item, or an index, keeps."""
     requests = [("PutItem", {"TableName": "t", "Item": item}) for item in STORED]
     for parameter, expression in EDGES:
         operation, more = OPERATIONS.get(parameter, ("UpdateItem", SECOND))
         values = {name: value for name, value in VALUES.items() if name in expression}
-        request = {"TableName": "t", parameter: expression, "ExpressionAttributeValues": values, **more}
+        index = {"IndexName": "by-kind"} if "kind" in expression else {}
+        request = {"TableName": "t", parameter: expression, "ExpressionAttributeValues": values, **more, **index}
         requests.append((operation, request))
-    creation = ("CreateTable", {"TableName": "t", **define_table("PK", "SK")})
+    by_kind = {"by-kind": ("kind", ("n", "SK"))}
+    creation = ("CreateTable", {"TableName": "t", **define_table("PK", "SK", indexes=by_kind, types={"n": "N"})})
     with on_both(Counter()) as send:
         send_all(send, [creation, *requests, ("Scan", {"TableName": "t"})])
 
