@@ -72,6 +72,7 @@ def judge(runs: Mapping[str, Sequence[Outcome]]) -> Verdict:
         "combinations": list(dict.fromkeys(each.combination for each in comparisons)),
         "engines": list(dict.fromkeys(each.engine for each in comparisons)),
         "verdict": "different" if different else "equal" if calls >= LEAST_CALLS else "too few calls",
+        "comparisons": comparisons,
     }
     bars = [at_most(name, int(name in different), 0, "differences") for name in named]
     return Verdict(bars=[*bars, at_least("all calls", calls, LEAST_CALLS, "calls")], fields=fields)
