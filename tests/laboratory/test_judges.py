@@ -25,6 +25,7 @@ from tools.play.demo import Demonstration
 from tools.play.detect import Detection, Heat
 from tools.play.example import DEVICES, HOT_SITE, DevicesApi, EveryView
 from tools.play.read import Asked, Kill, ReadRush, ReadTrials
+from tools.play.report import number
 from tools.play.soak import GATEWAY_FAILURE, KINDS, Soak
 from tools.play.stack import Control, Observations, watch_route
 from tools.play.verdict import (
@@ -365,3 +366,9 @@ def test_a_view_of_the_example_is_judged_as_a_read_of_its_site(view, shown, faul
     recorder.note_whole_read(HOT_SITE, [Seen(id_, "d") for id_ in ids], 2.0, 2.0)
     recorder.note_whole_read(site, [Seen(ids[index], "d") for index in shown], 2.0, 2.0, covers=covers)
     assert [finding.fault for finding in recorder.judge().examples] == ([fault] if fault else [])
+
+
+def test_a_report_shows_every_figure_of_a_summary():
+    """A soak's are counts by kind as well."""
+    shown = [number(each) for each in (None, 12_345, "pass", {"redis-killed": 1})]
+    assert shown == ["-", "12,345", "pass", "{'redis-killed': 1}"]

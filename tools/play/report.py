@@ -54,11 +54,11 @@ def build_report(run: Demonstration) -> str:
     return html.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n{policy}', 1)
 
 
-def number(value: float | str | None) -> str:
-    """Write a number the way people read it; texts stay as they are, and what is not known is a dash."""
+def number(value: object) -> str:
+    """Write a number the way people read it, and what is not known as a dash; all else is text."""
     if value is None:
         return "-"
-    return value if isinstance(value, str) else f"{value:,}"
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def sum_up(rows: Iterable[TimelineRow], place_of: Callable[[TimelineRow], PlaceT]) -> Mapping[PlaceT, Load]:
