@@ -194,13 +194,6 @@ class RedisClient(Redis):
         """Find the node that a key is on."""
         return self._server.node_of(key)
 
-    def execute_command(self, *command: Any, keys: Any = None, **options: Any) -> Any:
-        """Run a command, as redis-py's methods ask for it."""
-        del keys
-        key = command[4 if command[0] == "XREAD" else 1]
-        (response,) = self._run(str(key), (command,))
-        return self._parse(command[0], response, **options)
-
     def run_together(self, key: str, *commands: Command) -> list[Any]:
         """Run some commands in one round trip, in the words that the product sends."""
         responses = self._run(key, commands)
@@ -247,12 +240,12 @@ class RedisClient(Redis):
                 server.after_route(self._owner)
         return responses
 
-    def _parse(self, name: Word, response: Any, **options: Any) -> Any:
+    def _parse(self, name: Word, response: Any) -> Any:
         """Read a response as redis-py does, or raise the error that it is."""
         if isinstance(response, Exception):
             raise response
         text, parse = _decode(response), _PARSERS.get(name)
-        return text if parse is None else parse(text, **options)
+        return text if parse is None else parse(text)
 
 
 def _decode(stored: Any) -> Any:

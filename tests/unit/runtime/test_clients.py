@@ -102,7 +102,7 @@ def test_a_failed_node_rests_and_the_others_serve():
     for clock.now_ms in (0, 999, 1_000, 1_500, 2_000):
         before = server.commands
         with pytest.raises(RegistryUnavailableError):
-            connection.call(away, lambda client: client.get(away))
+            connection.run(away, ("GET", away))
         sent.append(server.commands - before)
-        assert connection.call(well, lambda client: client.get(well)) is None
+        assert connection.run(well, ("GET", well)) == [None]
     assert sent == [1, 0, 1, 0, 1]

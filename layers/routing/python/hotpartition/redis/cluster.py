@@ -36,13 +36,14 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import Connection, SSLConnection
 from redis.credentials import CredentialProvider
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     ClusterDownError,
@@ -52,17 +53,23 @@ from redis.exceptions import (
     RedisError,
     ResponseError,
     TimeoutError,  # noqa: A004
+    TryAgainError,
 )
 from redis.retry import Retry
 
 from hotpartition.core.access import Certificates
 from hotpartition.core.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
+from hotpartition.core.ports import Telemetry
 from hotpartition.redis.acl import COMMANDS, Role, build_rights
 
-ResultT = TypeVar("ResultT")
+Command = Sequence[str | int]
+"""Its name, and its arguments."""
 
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
 """Errors that another try with the same user, password and rights would meet again."""
+
+_OF_THE_CLUSTER = (AskError, TryAgainError, ClusterDownError)
+"""Errors about where a slot is; a `MovedError` is an `AskError`."""
 
 _KEY_PLACES = dict.fromkeys(COMMANDS[Role.WRITER] + COMMANDS[Role.READER] + COMMANDS[Role.CONSUMER], 1) | {"xread": 4}
 """The commands in use on keys, and where in each the key stands."""
@@ -71,49 +78,17 @@ ACCESS = build_rights(Role, "*")
 """The rights of one user for all functions, as ACL SETUSER and ElastiCache's access strings write them."""
 
 
-def route_key(table_name: str, collection: str) -> str:
-    """Build the key of a collection's route."""
-    return f"hp:{table_name}:route:{{{collection}}}"
-
-
-def read_hot_key(table_name: str, collection: str) -> str:
-    """Build the key that says whether a collection is read-hot: in the slot of its route."""
-    return f"hp:{table_name}:reads:{{{collection}}}"
-
-
-def page_key(table_name: str, collection: str, variant: str, copy: int) -> str:
-    """Build the key of one copy of a cached page; the copies are in different slots."""
-    return f"hp:{table_name}:page:{{{collection}/{copy}}}:{variant}"
-
-
-def lease_key(table_name: str, collection: str, variant: str) -> str:
-    """Build the key of the lease to read a page for all."""
-    return f"hp:{table_name}:lease:{{{collection}}}:{variant}"
-
-
-def reports_key(table_name: str, partition: int) -> str:
-    """Build the key of one report stream."""
-    return f"hp:{table_name}:reports:{{{partition}}}"
-
-
-def consumer_key(table_name: str) -> str:
-    """Build the key of the consumers' heartbeat."""
-    return f"hp:{table_name}:consumer"
-
-
-def raises_key(table_name: str) -> str:
-    """Build the key that counts the raises of an hour."""
-    return f"hp:{table_name}:raises"
-
-
-def warm_key(table_name: str, collection: str) -> str:
-    """Build the key that says that a collection is warm."""
-    return f"hp:{table_name}:warm:{{{collection}}}"
-
-
-def closing_key(table_name: str) -> str:
-    """Build the key that says how far the consumer has looked for what has cooled."""
-    return f"hp:{table_name}:closing"
+route_key = "hp:{}:route:{{{}}}".format
+read_hot_key = "hp:{}:reads:{{{}}}".format  # in the slot of its route
+page_key = "hp:{0}:page:{{{1}/{3}}}:{2}".format  # copies are in different slots
+lease_key = "hp:{}:lease:{{{}}}:{}".format
+reports_key = "hp:{}:reports:{{{}}}".format
+consumer_key = "hp:{}:consumer".format
+raises_key = "hp:{}:raises".format
+warm_key = "hp:{}:warm:{{{}}}".format
+closing_key = "hp:{}:closing".format
+"""Each builds a key, as described above: of the table's name, then the collection or partition, the variant, the copy.
+"""
 
 
 @cache
@@ -170,13 +145,13 @@ class ClusterClient(RedisCluster):
             for name, place in _KEY_PLACES.items()
         }
 
-    def run_together(self, key: str, *commands: Sequence[str | int]) -> list[Any]:
+    def run_together(self, key: str, *commands: Command) -> list[Any]:
         """Run commands on keys of one slot in one round trip.
 
         redis-py's pipeline for clusters takes as long as the commands one after the other; its pipeline for a single
-        server, as long as one command, and for a single one half the CPU of the cluster's way. It is tried as often as
-        a single command is. Where slots move, or anything is wrong with a key, the commands are sent one by one:
-        redis-py then does with each what it always does.
+        server, as long as one command, and for a single one less CPU than the cluster's way. It is tried as often as
+        a single command is. Where slots move, or the cluster is down, the commands are sent one by one: redis-py then
+        does with each what it always does.
         """
         responses: list[Any] = []
         for is_last in (False, True):
@@ -193,8 +168,11 @@ class ClusterClient(RedisCluster):
                 self.nodes_manager.initialize(last_failed_node_name=node.name)
                 if is_last:
                     raise
-        if any(isinstance(response, ResponseError) for response in responses):
+        errors = [response for response in responses if isinstance(response, ResponseError)]
+        if any(isinstance(error, _OF_THE_CLUSTER) for error in errors):
             return [self.execute_command(*command) for command in commands]  # type: ignore[no-untyped-call]
+        if errors:
+            raise errors[0]
         return responses
 
 
@@ -253,8 +231,8 @@ class RedisConnection:
         # node name -> until when it is left alone; the whole cluster, while it cannot be opened, has the name ""
         self._cooling: dict[str, float] = {}
 
-    def call(self, key: str, command: Callable[[ClusterClient], ResultT], *, with_key: str | None = None) -> ResultT:
-        """Run a command on a key; `with_key` is in the same slot and asked at the same time.
+    def run(self, key: str, *commands: Command) -> list[Any]:
+        """Run commands on a key, or on keys of its slot, in one round trip.
 
         Raises:
             RegistryForeignError: a key is of another type.
@@ -266,13 +244,13 @@ class RedisConnection:
             client = self._open()
             node = _node_of(client, key)
             self._check_cooldown(node)
-            return command(client)
+            return client.run_together(key, *commands)
         # RedisClusterException, which says that no node could be reached, is not a RedisError.
         except (RedisError, RedisClusterException, OSError) as error:
             refusal = _refusal_in(error)
             if _is_wrong_type(error):
-                named = key if with_key is None else f"{key} or {with_key}"
-                raise RegistryForeignError(f"{named} is of another type: {error}") from error
+                named = dict.fromkeys(str(command[_KEY_PLACES[str(command[0]).lower()]]) for command in commands)
+                raise RegistryForeignError(f"{' or '.join(named)} is of another type: {error}") from error
             if refusal is not None or not _is_about_this_command(error):
                 self._cool(node)
             if refusal is not None:
@@ -311,6 +289,28 @@ class RedisConnection:
         if client is not None:
             client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
             client.close()
+
+
+class RedisAdapter:
+    """What the adapters have: a connection, the table that their keys name, and who hears of foreign data."""
+
+    def __init__(self, connection: RedisConnection, table_name: str, telemetry: Telemetry | None = None) -> None:
+        """Use a connection; `telemetry` gets foreign data."""
+        self._connection = connection
+        self._table_name = table_name
+        self._telemetry = telemetry
+
+    def _run(self, key: str, *commands: Command, **facts: str) -> list[Any]:
+        """Run commands as the connection does; a key of another type is reported with these facts."""
+        try:
+            return self._connection.run(key, *commands)
+        except RegistryForeignError as error:
+            self._report(str(error), **facts)
+            raise
+
+    def _report(self, reason: str, **facts: str) -> None:
+        if self._telemetry is not None:
+            self._telemetry.event("foreign data in redis skipped", reason=reason, **facts)
 
 
 def _node_of(client: ClusterClient, key: str) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from hotpartition.core.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
+from hotpartition.core.errors import MalformedPageError, RegistryUnavailableError
 from hotpartition.core.freshness import COPIES
 from hotpartition.core.ports import StoredPage, Telemetry
-from hotpartition.redis.cluster import RedisConnection, lease_key, page_key
+from hotpartition.redis.cluster import RedisAdapter, RedisConnection, lease_key, page_key
 
 FORMAT = "2"
 _PAGE, _HOLDER = "page", "holder"
@@ -24,16 +24,14 @@ DRIFT = 0.001
 """By how much of a time two clocks may measure it differently, at most: twice what NTP corrects at once."""
 
 
-class RedisPageStore:
+class RedisPageStore(RedisAdapter):
     """`PageStore` on a Redis cluster. Its clock is that of Redis's nodes, which run as one."""
 
     def __init__(
         self, connection: RedisConnection, table_name: str, telemetry: Telemetry, timer: Callable[[], float]
     ) -> None:
         """Use a connection; `telemetry` gets reports of foreign data, `timer` is a monotonic clock in seconds."""
-        self._connection = connection
-        self._table_name = table_name
-        self._telemetry = telemetry
+        super().__init__(connection, table_name, telemetry)
         self._timer = timer
         self._learned: tuple[float, float] | None = None
         """Redis's time, and the monotonic time at which it was that at the latest; both in ms."""
@@ -50,26 +48,17 @@ class RedisPageStore:
         asked_at_ms, learned = self._timer() * 1000, self._learned
         if learned is not None and asked_at_ms >= learned[1] + RELEARN_MS:
             learned = None
-        ttl: Any = None
-        ends_at: Any = None
-        try:
-            if learned is not None:
-                text: Any = self._connection.call(key, lambda client: client.hget(key, _PAGE))
-            else:
-                asked_of = ("FIELDS", 1, _PAGE)
-                commands = ("HGET", key, _PAGE), ("HPTTL", key, *asked_of), ("HPEXPIRETIME", key, *asked_of)
-                text, ttl, ends_at = self._connection.call(key, lambda client: client.run_together(key, *commands))
-        except RegistryForeignError as error:
-            self._telemetry.event("foreign data in redis skipped", collection=collection, reason=str(error))
-            raise
+        asked_of = ("FIELDS", 1, _PAGE)
+        times = () if learned else (("HPTTL", key, *asked_of), ("HPEXPIRETIME", key, *asked_of))
+        text, *known = self._run(key, ("HGET", key, _PAGE), *times, collection=collection)
         if text is None:
             return None
         page = _parse(text)
         if learned is None:
-            ends_at_ms = page.leased_at_ms + page.keep_ms
-            if _number_of(ends_at) != ends_at_ms:
+            ttl_ms, ends_at_ms = map(_number_of, known)
+            if ends_at_ms != page.leased_at_ms + page.keep_ms:
                 return None  # it ended, or another took its place, between the commands
-            learned = self._learned = ends_at_ms - _number_of(ttl), asked_at_ms
+            learned = self._learned = ends_at_ms - ttl_ms, asked_at_ms
         redis_ms, known_at_ms = learned
         now_ms = redis_ms + (asked_at_ms - known_at_ms) * (1 + DRIFT)
         return page, max(0, ceil(now_ms - page.leased_at_ms))
@@ -77,12 +66,12 @@ class RedisPageStore:
     def put(self, collection: str, variant: str, page: StoredPage) -> None:
         """Implement `PageStore.put`."""
         text = f"{FORMAT} {page.leased_at_ms} {page.keep_ms} {page.cost_ms} {page.units} {page.payload}"
-        expires_at_ms = page.leased_at_ms + page.keep_ms
+        lasting = ("PXAT", page.leased_at_ms + page.keep_ms, "FIELDS", 1, _PAGE, text)
         failure: RegistryUnavailableError | None = None
         for copy in range(COPIES):
             key = page_key(self._table_name, collection, variant, copy)
             try:
-                self._connection.call(key, lambda client: client.hsetex(key, _PAGE, text, pxat=expires_at_ms))  # noqa: B023 - called here
+                self._connection.run(key, ("HSETEX", key, *lasting))
             except RegistryUnavailableError as error:
                 failure = error
         if failure is not None:
@@ -95,7 +84,7 @@ class RedisPageStore:
             ("HSETEX", key, "FNX", "PX", lease_ms, "FIELDS", 1, _HOLDER, "1"),
             ("HPEXPIRETIME", key, "FIELDS", 1, _HOLDER),
         )
-        is_taken, ends_at = self._connection.call(key, lambda client: client.run_together(key, *commands))
+        is_taken, ends_at = self._connection.run(key, *commands)
         ends_at_ms = _number_of(ends_at)
         # A lease that ended before it was looked at was not taken in time.
         return ends_at_ms - lease_ms if is_taken and ends_at_ms > 0 else None

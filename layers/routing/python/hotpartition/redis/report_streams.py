@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from math import isfinite
 from threading import Lock
 from typing import Any
 
 from hotpartition.core.errors import RegistryForeignError, RegistryUnavailableError
-from hotpartition.core.ports import Background, StreamEntry, Telemetry
+from hotpartition.core.ports import Background, StreamEntry
 from hotpartition.core.reports import Report, stream_partition_of
-from hotpartition.redis.cluster import RedisConnection, consumer_key, reports_key
+from hotpartition.redis.cluster import Command, RedisAdapter, RedisConnection, consumer_key, reports_key
 
 STREAM_AGE_MS = 60_000
 """Older entries are trimmed: four times as long as a consumer reads back."""
@@ -27,7 +27,7 @@ speed of eight."""
 _LATEST = "latest"
 
 
-class RedisReportSink:
+class RedisReportSink(RedisAdapter):
     """`ReportSink` on a Redis cluster; sends beside the request. Safe under threads.
 
     Reports that arrive while others are being sent go next, all in one round trip.
@@ -48,8 +48,7 @@ class RedisReportSink:
         `pause` waits after each sending, so that a busy process sends many reports in a round trip; with it,
         `background` runs nothing else.
         """
-        self._connection = connection
-        self._table_name = table_name
+        super().__init__(connection, table_name)
         self._partitions = partitions
         self._background = background
         self._now_ms = now_ms
@@ -101,33 +100,25 @@ class RedisReportSink:
 
     def _add(self, reports: Iterable[Report]) -> None:
         oldest_ms = self._now_ms() - STREAM_AGE_MS
-        commands: defaultdict[str, list[tuple[str | int, ...]]] = defaultdict(list)
+        commands: defaultdict[str, list[Command]] = defaultdict(list)
         for report in reports:
             key = reports_key(self._table_name, stream_partition_of(report.collection, self._partitions))
             commands[key].append(("XADD", key, "MINID", "~", oldest_ms, "*", FIELD, report.encode()))
         for key, additions in commands.items():
             try:
-                self._connection.call(key, lambda client: client.run_together(key, *additions))  # noqa: B023 - called here
+                self._connection.run(key, *additions)
             except RegistryUnavailableError:
                 with self._lock:
                     self._dropped += len(additions)
 
 
-class RedisReportSource:
-    """`ReportSource` on a Redis cluster."""
-
-    def __init__(self, connection: RedisConnection, table_name: str, telemetry: Telemetry | None = None) -> None:
-        """Use a connection; `telemetry` gets foreign data."""
-        self._connection = connection
-        self._table_name = table_name
-        self._telemetry = telemetry
+class RedisReportSource(RedisAdapter):
+    """`ReportSource` on a Redis cluster; a key of another type is skipped."""
 
     def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
         """Implement `ReportSource.read`."""
         key = reports_key(self._table_name, partition)
-        response: Any = None
-        with self._skipping_foreign_data():
-            response = self._connection.call(key, lambda client: client.xread({key: after_id}, count=limit))
+        response = self._ask(key, "XREAD", "COUNT", limit, "STREAMS", key, after_id)
         if not response:
             return ()
         ((_, entries),) = response
@@ -137,21 +128,15 @@ class RedisReportSource:
         """Implement `ReportSource.announce`."""
         key = consumer_key(self._table_name)
         # GT: an atomic maximum, so that a late older consumer does not hide a younger one.
-        with self._skipping_foreign_data():
-            self._connection.call(key, lambda client: client.zadd(key, {_LATEST: started_ms}, gt=True))
+        self._ask(key, "ZADD", key, "GT", started_ms, _LATEST)
 
     def latest_start_ms(self) -> int | None:
         """Implement `ReportSource.latest_start_ms`."""
         key = consumer_key(self._table_name)
-        score: Any = None
-        with self._skipping_foreign_data():
-            score = self._connection.call(key, lambda client: client.zscore(key, _LATEST))
+        score = self._ask(key, "ZSCORE", key, _LATEST)
         return None if score is None or not isfinite(score) else int(score)
 
-    @contextmanager
-    def _skipping_foreign_data(self) -> Iterator[None]:
-        try:
-            yield
-        except RegistryForeignError as error:
-            if self._telemetry is not None:
-                self._telemetry.event("foreign data in redis skipped", reason=str(error))
+    def _ask(self, key: str, *command: str | int) -> Any:
+        """Run a command; None where the key is of another type."""
+        with suppress(RegistryForeignError):
+            return self._run(key, command)[0]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from threading import Lock
@@ -35,52 +34,24 @@ from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import AtRandom, Hashing, Position, Sharding, by_sort_key
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.literals import TableStatusType
     from mypy_boto3_dynamodb.service_resource import DynamoDBResourceMeta, Table
     from mypy_boto3_dynamodb.type_defs import (
-        AttributeDefinitionTypeDef,
-        BillingModeSummaryTypeDef,
         DeleteItemInputTableDeleteItemTypeDef,
         DeleteItemOutputTableTypeDef,
-        DeleteTableOutputTypeDef,
         GetItemInputTableGetItemTypeDef,
         GetItemOutputTableTypeDef,
-        GlobalSecondaryIndexDescriptionTypeDef,
-        KeySchemaElementTypeDef,
-        LocalSecondaryIndexDescriptionTypeDef,
         PutItemInputTablePutItemTypeDef,
         PutItemOutputTableTypeDef,
         QueryInputTableQueryTypeDef,
         QueryOutputTableTypeDef,
         ScanInputTableScanTypeDef,
         ScanOutputTableTypeDef,
-        StreamSpecificationTypeDef,
         UpdateItemInputTableUpdateItemTypeDef,
         UpdateItemOutputTableTypeDef,
     )
 
-    class Described:
-        """Attributes of a boto3 `Table` that a `ShardedTable` passes on."""
-
-        attribute_definitions: list[AttributeDefinitionTypeDef]
-        billing_mode_summary: BillingModeSummaryTypeDef
-        creation_date_time: datetime
-        global_secondary_indexes: list[GlobalSecondaryIndexDescriptionTypeDef]
-        item_count: int
-        key_schema: list[KeySchemaElementTypeDef]
-        latest_stream_arn: str
-        local_secondary_indexes: list[LocalSecondaryIndexDescriptionTypeDef]
-        stream_specification: StreamSpecificationTypeDef
-        table_arn: str
-        table_id: str
-        table_name: str
-        table_size_bytes: int
-        table_status: TableStatusType
-        delete: Callable[[], DeleteTableOutputTypeDef]
-        load: Callable[[], None]
-        reload: Callable[[], None]
-        wait_until_exists: Callable[[], None]
-        wait_until_not_exists: Callable[[], None]
+    # For type checkers it has whatever boto3's `Table` has, which `__getattr__` passes on.
+    _Base = Table
 
     class Hashed(TypedDict, total=False):
         """The value of the attribute that shards are chosen by."""
@@ -107,7 +78,7 @@ if TYPE_CHECKING:
         ExpressionAttributeNames: Mapping[str, str]
 
 else:
-    Described = ServiceResource
+    _Base = ServiceResource
 
 _OF_THE_CLIENT = "it names its tables. Use {}"
 
@@ -132,7 +103,7 @@ class RefusedMethodError(NotImplementedError, AttributeError):
     """A method that cannot be honoured. As an `AttributeError` it lets `hasattr` say False, as of boto3's `Table`."""
 
 
-class ShardedTable(Described):
+class ShardedTable(_Base):
     """A boto3 `Table` whose partition keys are spread over shards. Safe under threads.
 
     Keys go in and come out as their owner writes them: the shard of an item is never shown. Methods, parameters and
@@ -183,6 +154,7 @@ class ShardedTable(Described):
         """
         _check_arguments(table, shards, hashed, position, indexes, cache)
         check_sending(transport, budget_ms)
+        self.name = table.name
         self._table = table
         self._shards = shards
         self._hashing = hashed or by_sort_key()
@@ -390,12 +362,7 @@ class ShardedTable(Described):
         return BatchWriter(self._table.name, client, overwrite_by_pkeys=overwrite_by_pkeys)
 
     @property
-    def name(self) -> str:
-        """The table's name."""
-        return self._table.name
-
-    @property
-    def meta(self) -> DynamoDBResourceMeta:
+    def meta(self) -> DynamoDBResourceMeta:  # type: ignore[override]  # stubs have an attribute
         """As of boto3's `Table`; its `client`'s calls about items of this table go through the shards."""
         meta: Any = self._table.meta
         guarded: Any = Guarded(meta, client=GuardedClient(meta.client, {self.name: self._open}))
