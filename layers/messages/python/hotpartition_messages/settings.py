@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotpartition.runtime.declaring import number, text, whole
+from hotpartition.runtime.declaring import number, text
 from hotpartition.runtime.settings import IN_BAND_READ, IN_BAND_WRITE, READ, WRITE, Settings
 
 FUNCTIONS = ("write", "read", "consumer", "operate")
@@ -14,7 +14,7 @@ IN_BAND_FUNCTIONS = ("in-band write", "in-band read", "in-band operate")
 class MessageSettings(Settings):
     """The settings of one function of the application."""
 
-    retention_days = whole(
+    retention_days = number(
         "How long after its time a message expires, in days; 0: never.", 0, 0, 36_500, used_by=WRITE | IN_BAND_WRITE
     )
     sender_claim = text(

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, ReadRoute, Telemetry
@@ -61,7 +62,8 @@ class Routes(Protocol):
         """Return the route for writing anew after all choices refused: it may have been raised meanwhile."""
 
 
-class Known(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Known:
     """What is known of a collection's route."""
 
     hinted: Route = EMPTY_ROUTE

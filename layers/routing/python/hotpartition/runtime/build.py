@@ -7,11 +7,10 @@ routes (`build_fixed_engine`). What a way does not need is not imported: a cold 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.closes import TIMES, CloseTimes
@@ -32,19 +31,15 @@ from hotpartition.core.times import SECOND_MS, StoreClock
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.load_counting import ReportedPages, ReportedWrites, WriteCounting
 from hotpartition.engine.route_cache import Routes
-from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.settings import ADAPTIVE, IN_BAND_READ, READ, Settings
 
 if TYPE_CHECKING:
     from hotpartition.core.detector import Thresholds
-    from hotpartition.core.freshness import CacheLimits
     from hotpartition.engine.in_band import InBandCounting
     from hotpartition.engine.in_band_cooling import InBandCooling
     from hotpartition.engine.leases import Leases
     from hotpartition.engine.read_cache import Codec, ReadCache
     from hotpartition.engine.writer import Writer
-
-ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,30 +322,3 @@ def _build_pages(
         )
 
     return counting, make_cache
-
-
-def build_value_cache(
-    codec: Codec[ValueT],
-    limits: CacheLimits,
-    telemetry: Telemetry,
-    *,
-    store: PageStore | None,
-    timer: Callable[[], float],
-    max_entries: int,
-    max_bytes: int,
-) -> ReadCache[ValueT]:
-    """Build the cache of a user's own values, without an engine; `store` has the fleet's, None: there is no fleet."""
-    from hotpartition.engine.read_cache import ReadCache  # noqa: PLC0415 - see this module's docstring
-
-    return ReadCache(
-        codec=codec,
-        limits=limits,
-        telemetry=telemetry,
-        clock=system_clock(),
-        timer=timer,
-        store=store,
-        environment_id=uuid.uuid4().hex,
-        excused=(Exception,),
-        max_entries=max_entries,
-        max_bytes=max_bytes,
-    )

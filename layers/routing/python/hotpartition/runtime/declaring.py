@@ -83,25 +83,11 @@ def flag(description: str, *, default: bool, used_by: Functions) -> bool:
     return cast("bool", Setting(description, "true or false", default, used_by, read))
 
 
-def whole(description: str, default: int, least: int, most: int, *, used_by: Functions) -> int:
-    """Declare a whole number."""
-    return _declare_number(int, "a whole number", description, default, least, most, used_by)
+def number(description: str, default: NumberT, least: NumberT, most: NumberT, *, used_by: Functions) -> NumberT:
+    """Declare a number: a whole one where its default is."""
+    kind = type(default)
+    called = "a whole number" if kind is int else "a number"
 
-
-def number(description: str, default: float, least: float, most: float, *, used_by: Functions) -> float:
-    """Declare a number."""
-    return _declare_number(float, "a number", description, default, least, most, used_by)
-
-
-def _declare_number(
-    kind: type[NumberT],
-    called: str,
-    description: str,
-    default: NumberT,
-    least: NumberT,
-    most: NumberT,
-    used_by: Functions,
-) -> NumberT:
     def read(given: object) -> object:
         if isinstance(given, bool) or not isinstance(given, str | int | float):
             raise TypeError
@@ -131,7 +117,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
 class Declared:
     """The settings of one function. Frozen.
 
-    A setting is an attribute that `text`, `flag`, `whole` or `number` declares. Its name, in capitals and behind
+    A setting is an attribute that `text`, `flag` or `number` declares. Its name, in capitals and behind
     `HOTPARTITION_`, is its environment variable.
     """
 

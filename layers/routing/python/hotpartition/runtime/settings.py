@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from hotpartition.runtime.declaring import Declared, Functions, flag, number, text, variable_name, whole
+from hotpartition.runtime.declaring import Declared, Functions, flag, number, text, variable_name
 
 DYNAMODB_CLIENTS = ("curl", "boto3")
 """The DynamoDB clients; `runtime/connect.py` opens them."""
@@ -48,7 +48,7 @@ class Settings(Declared):
         "DynamoDB's address for `curl`; AWS's own variables come first. Empty: the region's.", "", used_by=_ALL
     )
     registry_host = text("Host name of the Redis cluster's configuration endpoint.", used_by=_REDIS)
-    registry_port = whole("Port of the Redis cluster.", 6379, 1, 65_535, used_by=_REDIS)
+    registry_port = number("Port of the Redis cluster.", 6379, 1, 65_535, used_by=_REDIS)
     registry_tls = flag("Whether the Redis cluster is reached through TLS.", default=True, used_by=_REDIS)
     registry_authentication = text(
         "How a function authenticates to Redis: `none`, `iam` or `password`; the last two need TLS.",
@@ -74,7 +74,7 @@ class Settings(Declared):
         default=True,
         used_by=_REDIS,
     )
-    registry_connect_timeout_ms = whole(
+    registry_connect_timeout_ms = number(
         "How long a request waits for a connection to Redis, TLS and authentication included, in ms;"
         " consumer and operations wait 2,000 at least.",
         500,
@@ -82,18 +82,18 @@ class Settings(Declared):
         5_000,
         used_by=_REDIS,
     )
-    registry_command_timeout_ms = whole(
+    registry_command_timeout_ms = number(
         "How long a request waits for a response of Redis, in ms; consumer and operations wait 1,000 at least.",
         30,
         1,
         5_000,
         used_by=_REDIS,
     )
-    stream_partitions = whole("Number of report streams.", 4, 1, 1024, used_by=_REDIS)
+    stream_partitions = number("Number of report streams.", 4, 1, 1024, used_by=_REDIS)
     route_cache_seconds = number(
         "How long a route is used before Redis is asked again, in seconds.", 2.0, 0.0, 60.0, used_by=_REDIS - CONSUMER
     )
-    request_budget_ms = whole(
+    request_budget_ms = number(
         "How long a request goes on trying while DynamoDB refuses, in ms.",
         300,
         1,
@@ -125,7 +125,7 @@ class Settings(Declared):
         used_by=READ | IN_BAND_READ,
     )
     # The base key's and those of 32 shards: with one too few, a page waits for a second turn.
-    fan_out_threads = whole("Queries that one read runs at the same time.", 33, 1, 256, used_by=READ | IN_BAND_READ)
+    fan_out_threads = number("Queries that one read runs at the same time.", 33, 1, 256, used_by=READ | IN_BAND_READ)
     journal_table_name = text(
         "Name of a table of their own for the routing items; empty: they lie in their collections.",
         "",
@@ -171,7 +171,7 @@ class Settings(Declared):
     routing_index_name = text(
         "Name of the sparse index that lists routing items in their collections.", "routing-index", used_by=_CONTROL
     )
-    max_shard_count = whole("Largest N that is ever decided.", 128, 2, 1024, used_by=_CLOSERS)
+    max_shard_count = number("Largest N that is ever decided.", 128, 2, 1024, used_by=_CLOSERS)
     hot_sustained_wcu = number(
         "Mean load of five seconds that is hot, in WCU/s for each key that serves it.",
         800.0,
@@ -194,7 +194,7 @@ class Settings(Declared):
         default=True,
         used_by=CONSUMER | _FINDERS,
     )
-    max_raises_per_hour = whole(
+    max_raises_per_hour = number(
         "Raises of all keys together that consumers make in an hour, by Redis's clock; those by hand do not count.",
         1_000,
         1,

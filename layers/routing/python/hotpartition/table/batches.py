@@ -73,7 +73,7 @@ class Batches:
     def _note_refused(self, places: Iterable[Place]) -> None:
         """Take in refused writes; where a collection was raised meanwhile, the next batch finds better places."""
         # In their order: a simulated run is the same each time.
-        writer, keys = self._routes.writer, sorted({partition_key for partition_key, _ in places})
+        writer, keys = self._routes.engine.writer, sorted({partition_key for partition_key, _ in places})
         for partition_key in keys:
             writer.refused(partition_key)
         for collection in sorted({self._schema.collection_of(partition_key) for partition_key in keys}):
@@ -132,14 +132,14 @@ class Batches:
         is_repeated = place in self._left
         self._left.discard(place)
         size_bytes = self._routes.size_of(item)
-        placement = self._routes.writer.place(key, size_bytes=size_bytes, is_repeated=is_repeated)
+        placement = self._routes.engine.writer.place(key, size_bytes=size_bytes, is_repeated=is_repeated)
         marks = self._routes.marks_of(key.position) if placement.shard_count else {}
         return self._put(item, placement.partition_key, marks)
 
     def _count(self, target: Target, attributes: Attributes) -> None:
         """Count a write that goes where its item lies, by the size of the given item: a batch shows no more."""
         units = write_units(self._routes.size_of(attributes))
-        self._routes.writer.count(target, units)
+        self._routes.engine.writer.count(target, units)
 
     def _put(self, item: Attributes, partition_key: str, marks: Mapping[str, int]) -> Attributes:
         keys = self._sharding.index_keys(partition_key, item)

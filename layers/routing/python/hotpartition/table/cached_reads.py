@@ -15,19 +15,21 @@ from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
 from math import ceil
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.conditions import AttributeBase, ConditionBase
 
 from hotpartition.core.errors import MalformedPageError
-from hotpartition.core.ports import PageStore
 from hotpartition.dynamodb.calls import Response
 from hotpartition.engine.load_counting import ReportedPages
-from hotpartition.engine.read_cache import Codec, Key, OtherT, ReadCache
+from hotpartition.engine.read_cache import Key, ReadCache
 from hotpartition.engine.route_cache import Routes
 from hotpartition.runtime.build import Engine
 from hotpartition.table.cached_values import ValueCodec
 from hotpartition.table.schema import text_of
+
+if TYPE_CHECKING:
+    from hotpartition.table.read_cache import ReadCache as GivenCache
 
 Read = tuple[Response, float]
 """A response, and the RCU that it took."""
@@ -35,14 +37,6 @@ _OF_THE_REQUEST = ("ResponseMetadata", "ConsumedCapacity")
 """Parts of a response that are about the request that read it."""
 _NOT_IN_A_NAME = frozenset({"Key", "ConsistentRead", "ReturnConsumedCapacity"})
 """Parameters that do not shape a response, or that its subject has."""
-
-
-class GivenCache(Protocol):
-    """The owner's cache: `hotpartition.ReadCache`."""
-
-    def view(self, codec: Codec[OtherT], store: PageStore | None = None) -> ReadCache[OtherT]:
-        """Return the cache for a table's values; `store` is the fleet's where this cache has no Redis of its own."""
-        ...
 
 
 class ResponseCodec(ValueCodec):

@@ -219,13 +219,13 @@ class ShardedCounter:
         return _Parts(
             schema,
             Adder(
-                routes.writer,
+                routes.engine.writer,
                 DynamoDBCounterStore(calls, form, self._attributes_of),
                 journal=journal,
                 form=schema.form,
                 clock=self._clock,
                 budget_ms=self._budget_ms,
-                choices=routes.choices,
+                choices=routes.engine.choices,
             ),
             Summer(gatherer, is_alone=False, form=schema.form),
             ThreadPoolExecutor(parallel, thread_name_prefix="hotpartition-counters"),

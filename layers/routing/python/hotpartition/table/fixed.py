@@ -57,7 +57,7 @@ class FixedRoutes:
         return self._written
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Implement `Marks.meet`."""
+        """Learn from stored items that were read."""
         most = max((int(item.get(SHARDS, 0)) for item in items), default=0)
         if most <= self._read.max_shard_count:
             return
@@ -73,7 +73,7 @@ class FixedRoutes:
                 )
 
     def marks_of(self, position: int) -> dict[str, int]:
-        """Implement `Marks.marks_of`."""
+        """Return the attributes that are added to a new item on a shard."""
         return {SHARDS: self._written.shard_count_at(position)}
 
 

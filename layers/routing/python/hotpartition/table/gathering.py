@@ -6,29 +6,31 @@ is cut at 1 MB, the page ends there, as DynamoDB's own pages do.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from hotpartition.core.merge import NO_LIMIT, Page, PageMerge, PageRange
+from hotpartition.core.merge import NO_LIMIT, PageMerge, PageRange
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.expressions import ask_for_keys, project_also, wants_count
 from hotpartition.table.requests import Requests
-from hotpartition.table.schema import CHANGES, SHARDS, Place, Schema, order_of
+from hotpartition.table.schema import CHANGES, SHARDS, Place, order_of
 from hotpartition.table.sharding import Sharding
 from hotpartition.table.table_store import GENERATIONS, Query, StoredItem, TableStore
 
-REACHED = "hp_reached"
-"""In the response of a bucket's query: how far it was read."""
+
+class Gathered(NamedTuple):
+    """What was gathered for a page."""
+
+    stored: Sequence[StoredItem]
+    shown: list[Attributes]
+    """The same items as their owner knows them."""
+    scanned: int
+    key: Attributes | None
+    """Behind which the next page begins; None: there is none."""
 
 
-class Reached(NamedTuple):
-    """The sort key of the last item that a bucket's query found (None: none), and whether the bucket has more."""
-
-    sort_value: Any
-    is_more: bool
-
-
-def read_page(sharding: Sharding, requests: Requests, query: Query) -> Attributes:
-    """Read one page, several places at the same time, and build the response of boto3's `query` for it.
+def gather_page(sharding: Sharding, requests: Requests, query: Query) -> Gathered:
+    """Read one page, several places at the same time.
 
     Raises:
         ClientError: as boto3's.
@@ -45,7 +47,12 @@ def read_page(sharding: Sharding, requests: Requests, query: Query) -> Attribute
     store = TableStore(sharding, requests, options, query=query, is_raised=bool(route))
     plan = _plan(sharding, query, store)
     sharding.gatherer(store).run(plan, query.collection, is_strong=query.is_strong, hint=route)
-    return requests.finish(_build(schema, requests, query, store, plan.page(), hidden | query.hidden))
+    page, key = plan.page(), None
+    if page.has_more and page.last is not None:
+        key = query.ties.starts_behind(page.last) if query.ties else store.key_at(page.last, query.collection)
+    scanned = store.scanned if "FilterExpression" in query.request else len(page.items)
+    shown = [schema.show(item.attributes, hidden | query.hidden) for item in page.items]
+    return Gathered(page.items, shown, scanned, key)
 
 
 def _plan(sharding: Sharding, query: Query, store: TableStore) -> PageMerge[Place, StoredItem]:
@@ -57,7 +64,7 @@ def _plan(sharding: Sharding, query: Query, store: TableStore) -> PageMerge[Plac
         sharding.schema.form,
         lambda place: None if query.is_sorted_otherwise else sharding.position_of(place[0]),
         hashed=query.hashed,
-        choices=sharding.routes.choices,
+        choices=sharding.routes.engine.choices,
         present=sharding.table.clock.now_ms(),
         item_bytes=sharding.sizes.mean_bytes,
         is_filtered="FilterExpression" in query.request,
@@ -80,29 +87,13 @@ def _bounds(query: Query) -> tuple[Place | None, Place | None]:
             return (first,), None
 
 
-def _build(
-    schema: Schema,
-    requests: Requests,
-    query: Query,
-    store: TableStore,
-    page: Page[Place, StoredItem],
-    hidden: frozenset[str],
-) -> Attributes:
+def respond(requests: Requests, query: Query, found: Gathered) -> Attributes:
     """Build the response of boto3's `query`."""
-    shown = [schema.show(item.attributes, hidden) for item in page.items]
     response: Attributes = {
-        **({} if wants_count(query.request) else {"Items": shown}),
-        "Count": len(page.items),
-        "ScannedCount": store.scanned if "FilterExpression" in query.request else len(page.items),
+        **({} if wants_count(query.request) else {"Items": found.shown}),
+        "Count": len(found.shown),
+        "ScannedCount": found.scanned,
         "ResponseMetadata": requests.metadata,
+        **({} if found.key is None else {"LastEvaluatedKey": found.key}),
     }
-    end = page.last if page.has_more else None
-    if query.bucket is not None:
-        last = page.items[-1].attributes[schema.sort] if page.items else None
-        at_end = None if end is None else store.key_at(end, "")[schema.sort]
-        response[REACHED] = Reached(last if end is None else at_end, end is not None)
-    elif end is not None and query.ties is not None:
-        response["LastEvaluatedKey"] = query.ties.starts_behind(end)
-    elif end is not None:
-        response["LastEvaluatedKey"] = store.key_at(end, query.collection)
-    return response
+    return requests.finish(response)

@@ -137,15 +137,12 @@ class Changer:
         change = Change("PutItem", target, self._schema.key_of(item), {}, item)
 
         def put(partition_key: str) -> Attributes | None:
-            request = self._build(change, self._new_at(partition_key, target, exists=False))
             with as_engine_raises():
                 try:
-                    self.requests.send("PutItem", is_counted=False, **request)
-                except ClientError as error:
-                    if error.response["Error"]["Code"] != CONDITION_FAILED or "Item" not in error.response:
-                        raise
-                    refusal: Any = error.response
-                    return load(refusal["Item"])
+                    self._send(change, self._new_at(partition_key, target, exists=False), is_counted=False)
+                except RaceLostError as lost:
+                    refused: Any = lost.reason
+                    return load(refused.response["Item"])
             return None
 
         def find(partition_keys: Sequence[str]) -> Attributes | None:
@@ -155,7 +152,7 @@ class Changer:
             return min(copies, key=lambda copy: copy.rank).attributes if copies else None
 
         size_bytes = self._routes.size_of(item)
-        found = self._routes.writer.write(key, put=put, find=find, size_bytes=size_bytes, may_be_stored=True)
+        found = self._routes.engine.writer.write(key, put=put, find=find, size_bytes=size_bytes, may_be_stored=True)
         return None if found is None else self._schema.show(found)
 
     def prepare(self, changes: Sequence[Change]) -> list[Prepared]:
@@ -171,7 +168,7 @@ class Changer:
             destination = self._find_valid(copies)
             if destination is None:
                 key = self._sharding.key_of_new(change.target, must_meet=True)
-                place = self._routes.writer.meet(key, confirmed).partition_key
+                place = self._routes.engine.writer.meet(key, confirmed).partition_key
                 destination = self._new_at(place, change.target, exists=False)
             prepared.append(Prepared(self._build(change, destination), bool(copies)))
         return prepared
@@ -229,7 +226,7 @@ class Changer:
             try:
                 return self._send(change, destination)
             except ThrottledError:
-                self._routes.writer.refused(destination.partition_key)
+                self._routes.engine.writer.refused(destination.partition_key)
                 raise
 
         try:
@@ -247,12 +244,12 @@ class Changer:
         """
         if self._routes.is_counted:
             least = 0 if change.item is None else write_units(self._routes.size_of(change.item))
-            self._routes.writer.count(change.target, max(units, factor * least))
+            self._routes.engine.writer.count(change.target, max(units, factor * least))
 
     def note_refused(self, prepared: Prepared) -> None:
         """Take in that DynamoDB refused a change for a limit."""
         stored = prepared.request.get("Item") or prepared.request["Key"]
-        self._routes.writer.refused(stored[self._schema.partition])
+        self._routes.engine.writer.refused(stored[self._schema.partition])
 
     def _create(self, change: Change, confirmed: JournalEntry | None) -> Attributes:
         """Create the item at its first choice that does not refuse; by an update, or on condition, at its first only.
@@ -278,7 +275,7 @@ class Changer:
             destination = self._new_at(partition_key, target, exists=exists)
             responses.append(self._send(change, destination, is_counted=False))
 
-        self._routes.writer.write(
+        self._routes.engine.writer.write(
             key,
             put=put,
             find=lambda _: None,
@@ -299,7 +296,7 @@ class Changer:
         exists = destination.exists
         physical = self._build(change, destination)
         try:
-            response = self.requests.send(change.operation, is_counted=is_counted, **physical)
+            response = self.requests.send_many(change.operation, is_counted=is_counted, **physical)
         except ClientError as error:
             if error.response["Error"]["Code"] != CONDITION_FAILED:
                 raise
@@ -310,14 +307,14 @@ class Changer:
             raise
         if self.requests.was_retried:
             # The client's own retries hide what DynamoDB refused.
-            writer = self._routes.writer
+            writer = self._routes.engine.writer
             writer.refused(destination.partition_key)
             writer.routes.refused(self._schema.collection_of(destination.partition_key))
         return response
 
     def _build(self, change: Change, destination: Destination) -> Attributes:
         partition_key, exists, marks = destination
-        request = dict(change.request)
+        request = {"TableName": self.requests.table_name, **change.request}
         if change.item is not None:
             keys = self._sharding.index_keys(partition_key, change.item)
             request["Item"] = {**change.item, self._schema.partition: partition_key, **keys, **marks}
@@ -498,7 +495,8 @@ class ItemCalls:
         requests = self._table.requests(request)
         if not keys or len(named) < len(keys):
             wanted = {name: without(request, "ReturnConsumedCapacity")}
-            self._table.let_client_refuse("batch_get_item", {"RequestItems": wanted})
+            requests.client.batch_get_item(RequestItems=wanted)
+            raise NotImplementedError("batch_get_item(): this call is not understood: a key is missing, or there twice")
         items = self._read_counted(requests, keys, without(request, "Keys"))
         found = [item for item in items if item is not None]
         response = {"Responses": {name: found}, "ResponseMetadata": requests.metadata}

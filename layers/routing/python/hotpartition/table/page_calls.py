@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from hotpartition.table.expressions import (
     wants_count,
     write_conditions,
 )
-from hotpartition.table.gathering import REACHED, read_page
+from hotpartition.table.gathering import Gathered, gather_page, respond
 from hotpartition.table.indexes import BucketIndex, HashIndex
 from hotpartition.table.requests import Requests, as_boto3_raises, without
 from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Index, Schema, text_of
@@ -161,7 +161,7 @@ class _OwnKeys:
 
     def read(self, requests: Requests, wanted: Query) -> Attributes:
         """Read a page."""
-        return read_page(self._sharding, requests, wanted)
+        return respond(requests, wanted, gather_page(self._sharding, requests, wanted))
 
 
 class _ValueKeys:
@@ -196,7 +196,7 @@ class _ValueKeys:
 
     def read(self, requests: Requests, wanted: Query) -> Attributes:
         """Read a page of one value's items."""
-        page = read_page(self._sharding, requests, wanted)
+        page = respond(requests, wanted, gather_page(self._sharding, requests, wanted))
         if "LastEvaluatedKey" in page:
             progress = self._progress(page)
             page["LastEvaluatedKey"] = {
@@ -272,9 +272,30 @@ class _BucketKeys:
         """
         assert wanted.condition is not None  # noqa: S101  a range has two ends
         first, last = wanted.condition.operands
-        cursor = None if wanted.start is None else wanted.start[self._schema.sort]
+        sort = self._schema.sort
+        cursor = None if wanted.start is None else wanted.start[sort]
         buckets = self._buckets(first, last, cursor, newest_first=wanted.newest_first)
-        return self._gather(requests, wanted, buckets, cursor)
+        items: list[Attributes] = []
+        scanned, reached, is_more = 0, cursor, False
+        for position, bucket in enumerate(buckets):
+            start = None
+            if position == 0 and cursor is not None:
+                start = {self._index.names.sort or "": cursor, sort: cursor}
+            left = None if wanted.limit is None else max(1, wanted.limit - scanned)
+            part = replace(wanted, limit=left, bucket=partial(self._key_of, bucket), start=start)
+            found = gather_page(self._sharding, requests, part)
+            items += found.shown
+            scanned += found.scanned
+            if found.stored or found.key is not None:
+                reached = (found.key or found.stored[-1].attributes)[sort]
+            is_more = found.key is not None or position + 1 < len(buckets)
+            is_full = wanted.limit is None or scanned >= wanted.limit
+            if found.key is not None or (reached != cursor and is_full):
+                break
+        is_left = is_more and reached is not None
+        key = {self._schema.partition: wanted.collection, sort: reached} if is_left else None
+        page = respond(requests, wanted, Gathered((), items, scanned, key))
+        return {**page, "ConsistentRead": False}
 
     def _read_range(self, asked: Conditions) -> tuple[str, Any, Any]:
         try:
@@ -297,34 +318,6 @@ class _BucketKeys:
             first = max(first, cursor)
         buckets = self._index.buckets.list_between(first, last)
         return buckets[::-1] if newest_first else buckets
-
-    def _gather(self, requests: Requests, wanted: Query, buckets: Sequence[str], cursor: Any) -> Attributes:
-        """Read bucket after bucket until the page is full, or one has more than it returned."""
-        items: list[Any] = []
-        total = {"Count": 0, "ScannedCount": 0}
-        response: Attributes = {}
-        reached, is_more = cursor, False
-        for position, bucket in enumerate(buckets):
-            start = None
-            if position == 0 and cursor is not None:
-                start = {self._index.names.sort or "": cursor, self._schema.sort: cursor}
-            left = None if wanted.limit is None else max(1, wanted.limit - total["ScannedCount"])
-            part = replace(wanted, limit=left, bucket=partial(self._key_of, bucket), start=start)
-            response = read_page(self._sharding, requests, part)
-            items += response.get("Items", ())
-            total = {name: value + response[name] for name, value in total.items()}
-            in_bucket = response.pop(REACHED)
-            reached = in_bucket.sort_value if in_bucket.sort_value is not None else reached
-            is_more = in_bucket.is_more or position + 1 < len(buckets)
-            is_full = wanted.limit is None or total["ScannedCount"] >= wanted.limit
-            if in_bucket.is_more or (reached != cursor and is_full):
-                break
-        listed = {} if wants_count(wanted.request) else {"Items": items}
-        page: Attributes = {**listed, **total, "ConsistentRead": False}
-        page["ResponseMetadata"] = response.get("ResponseMetadata", {})
-        if is_more and reached is not None:
-            page["LastEvaluatedKey"] = {self._schema.partition: wanted.collection, self._schema.sort: reached}
-        return requests.finish(page)
 
     def _key_of(self, bucket: str, partition_key: str) -> Attributes:
         """Build the index's hash key of a bucket, for the place with a partition key."""

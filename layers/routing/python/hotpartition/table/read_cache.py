@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,8 +10,7 @@ from hotpartition.core.freshness import CacheLimits
 from hotpartition.core.ports import PageStore, Telemetry
 from hotpartition.engine.read_cache import Codec, OtherT
 from hotpartition.engine.read_cache import ReadCache as EngineCache
-from hotpartition.runtime.build import build_value_cache
-from hotpartition.runtime.clocks import ElapsedTime
+from hotpartition.runtime.clocks import ElapsedTime, system_clock
 from hotpartition.runtime.connect import open_page_store
 from hotpartition.table.cached_values import ValueCodec
 from hotpartition.table.routes import LoggedTelemetry
@@ -73,12 +73,15 @@ class ReadCache:
             raise ValueError("max_entries and max_bytes must be at least 1")
         telemetry, timer = telemetry or LoggedTelemetry(), ElapsedTime()
         self._store = None if redis is None else open_page_store(redis, name, telemetry, timer)
-        self._cache = build_value_cache(
-            codec or ValueCodec(),
-            CacheLimits(ttl_ms=seconds * 1000, bound_ms=stale * 1000),
-            telemetry,
-            store=self._store,
+        self._cache: EngineCache[Any] = EngineCache(
+            codec=codec or ValueCodec(),
+            limits=CacheLimits(ttl_ms=seconds * 1000, bound_ms=stale * 1000),
+            telemetry=telemetry,
+            clock=system_clock(),
             timer=timer,
+            store=self._store,
+            environment_id=uuid.uuid4().hex,
+            excused=(Exception,),
             max_entries=max_entries,
             max_bytes=max_bytes,
         )

@@ -53,15 +53,6 @@ class Boto3Table:
         self.pass_on(method, without(request, "Hashed"))
         raise NotImplementedError(f"{method}(): this call is not understood: {reason}")
 
-    def let_client_refuse(self, method: str, request: Mapping[str, Any]) -> None:
-        """Let DynamoDB refuse a wrong call of the client, in its own words.
-
-        Raises:
-            NotImplementedError: DynamoDB finds nothing wrong with it.
-        """
-        getattr(self.table.meta.client, method)(**request)
-        raise NotImplementedError(f"{method}(): this call is not understood")
-
 
 @runtime_checkable
 class AtOnce(Protocol):
@@ -73,7 +64,7 @@ class AtOnce(Protocol):
 
 
 class Requests:
-    """The requests of one call. `send` may run on several threads."""
+    """The requests of one call. `send_many` may run on several threads."""
 
     def __init__(self, table: Boto3Table, report: str | None) -> None:
         """Send nothing yet; `report` is the call's `ReturnConsumedCapacity`."""
@@ -91,10 +82,6 @@ class Requests:
         """Units that the last request consumed of the table itself, if its response says."""
         self.was_retried = False
         """Whether the client itself tried the last request again."""
-
-    def send(self, operation: str, *, is_counted: bool = True, **request: Any) -> Response:
-        """Send one request to the table, as `send_many`."""
-        return self.send_many(operation, is_counted=is_counted, TableName=self.table_name, **request)
 
     def send_many(self, operation: str, *, is_counted: bool = True, **request: Any) -> Response:
         """Send one request that names the tables itself; `is_counted`: its units are needed, where any are.

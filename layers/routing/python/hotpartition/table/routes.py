@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.metrics import MetricName
@@ -14,22 +14,13 @@ from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.python_values import PythonValuesCall
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.engine.writer import Writer
 from hotpartition.runtime.build import Engine
 from hotpartition.table.schema import Schema, attributes_size_bytes
 
+if TYPE_CHECKING:
+    from hotpartition.table.fixed import FixedRoutes
+
 _logger = logging.getLogger(__name__)
-
-
-class Marks(Protocol):
-    """What items say of the number of shards, where no routing items do."""
-
-    def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Learn from stored items that were read."""
-
-    def marks_of(self, position: int) -> dict[str, int]:
-        """Return the attributes that are added to a new item on a shard."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +36,8 @@ class TableRoutes:
     """Whether items may be moved to their base keys."""
     left_sort_key: str | None = None
     """The sort key of routing items that an earlier way has left beside the items: no item of the owner's."""
-    marks: Marks | None = None
-
-    @property
-    def writer(self) -> Writer:
-        """Places new items, and counts all writes."""
-        return self.engine.writer
-
-    @property
-    def choices(self) -> int:
-        """How many shards may hold an item under one N."""
-        return self.engine.choices
+    marks: FixedRoutes | None = None
+    """What items say of the number of shards, where no routing items do."""
 
     def get(self, collection: str) -> Route:
         """Return the route that reads begin by."""

@@ -275,7 +275,7 @@ class Sharding:
         if self.routes.journal is not None:
             return None
         route = self.routes.get(target.collection)
-        keys = candidate_keys(route, target, self.schema.form, choices=self.routes.choices)
+        keys = candidate_keys(route, target, self.schema.form, choices=self.routes.engine.choices)
         return keys[0] if len(keys) == 1 else None
 
     def key_of_new(self, target: Target, *, must_meet: bool = False) -> ItemKey[str]:

@@ -246,7 +246,7 @@ def _seek(calls: _Calls, items: ItemCalls, gets: Sequence[Attributes]) -> list[_
         route = sharding.routes.get(target.collection).union(confirmed.route)
         places = [copy.partition_key for copy in copies]
         if not places:
-            places += candidate_keys(route, target, schema.form, choices=sharding.routes.choices)
+            places += candidate_keys(route, target, schema.form, choices=sharding.routes.engine.choices)
         options, hidden = project_also(without(get, "Key", "Hashed"), attributes_of_ours(sharding))
         stored = [{"Get": {**options, "Key": {**get["Key"], schema.partition: place}}} for place in places]
         routing = None
