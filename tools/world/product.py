@@ -35,7 +35,6 @@ from hotpartition.runtime.build import Engine as ProductEngine
 from hotpartition.runtime.connect import COOLDOWN_MS, PATIENT_TIMEOUTS_MS, open_in_band, open_redis_ends
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable
-from hotpartition.table.by_load import build_table_routes
 from hotpartition.table.routes import Shards, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition_messages import Message, jobs
@@ -275,14 +274,16 @@ class SensitiveCounting(InBandCounting):
     sample_wcu = 1.0
 
 
-def shards_on(ends: Ends, settings: Settings, **options: Any) -> Shards:
+def shards_on(ends: Ends, settings: Settings, place: JournalPlace, **options: Any) -> Shards:
     """Build what a `ShardedTable` takes as its shards, as `adaptive()` and `in_band()` do, on any ends.
 
-    `options` are those of `build_table_routes`.
+    `place` is where the routing items lie; `options` are those of `build_engine`.
     """
 
     def build_routes(_table: Any, schema: Schema, _clock: Clock, budget_ms: float) -> TableRoutes:
-        return build_table_routes(ends, settings, schema=schema, choices=3, budget_ms=budget_ms, **options)
+        limits: dict[str, Any] = {"choices": 3, "budget_ms": budget_ms, "closing": False, **options}
+        engine = build_engine(ends, settings, form=schema.form, **limits)
+        return TableRoutes(engine=engine, journal=place, is_counted=True)
 
     shards: Any = SimpleNamespace(finds_read_heat=ends.registry is not None, build_routes=build_routes)
     return shards  # type: ignore[no-any-return]

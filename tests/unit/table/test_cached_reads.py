@@ -17,7 +17,7 @@ from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.table import ReadCache, ShardedIndex, ShardedTable, fixed, guard
 from hotpartition.table.cached_reads import ResponseCodec
-from hotpartition.table.cached_values import ValueCodec
+from hotpartition.table.read_cache import ValueCodec
 from support.adaptive import open_shards
 from support.builders import World
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pycurl  # type: ignore[import-untyped]
-from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary, TypeSerializer
 from botocore import UNSIGNED, xform_name
 from botocore.exceptions import EndpointConnectionError, HTTPClientError, NoCredentialsError, ReadTimeoutError
@@ -26,7 +25,7 @@ from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.dynamodb.calls import Call, Response
 from hotpartition.dynamodb.curl import CurlCalls, HttpResponse, Result, Target, read_content
-from hotpartition.dynamodb.python_values import convert_member, convert_values
+from hotpartition.dynamodb.python_values import convert_member, convert_values, write_conditions
 
 _OPERATIONS = frozenset(
     {
@@ -35,7 +34,6 @@ _OPERATIONS = frozenset(
     }
 )
 _METHODS = {xform_name(operation): operation for operation in _OPERATIONS}
-_CONDITIONS = frozenset({"ConditionExpression", "FilterExpression", "KeyConditionExpression"})
 _OF_2012 = frozenset(
     {"AttributeUpdates", "AttributesToGet", "ConditionalOperator", "Expected", "KeyConditions", "QueryFilter"}
     | {"ScanFilter"}
@@ -204,25 +202,11 @@ def _no_response(error: StoreUnavailableError, endpoint: str) -> Exception:
 
 def _build(call: Call) -> dict[str, Any]:
     """Build a request's body: the same one in every attempt."""
-    request = call.request
-    conditions = [name for name in _CONDITIONS & request.keys() if isinstance(request[name], ConditionBase)]
-    built = {name: convert_member(name, value, _dump_all) for name, value in request.items() if name not in conditions}
-    _write_conditions(request, built, conditions)
+    built = {name: convert_member(name, value, _dump_all) for name, value in write_conditions(call.request).items()}
     if call.operation == "TransactWriteItems":
         # With it, a repetition is harmless.
         built.setdefault("ClientRequestToken", str(uuid.uuid4()))
     return built
-
-
-def _write_conditions(request: Mapping[str, Any], built: dict[str, Any], names: Sequence[str]) -> None:
-    """Write boto3's condition objects as text, as boto3 does."""
-    builder = ConditionExpressionBuilder()  # one for all: it numbers the placeholders
-    for name in sorted(names):
-        text, used, values = builder.build_expression(request[name], name.startswith("Key"))
-        built[name] = text
-        for parameter, added in (("ExpressionAttributeNames", used), ("ExpressionAttributeValues", _dump_all(values))):
-            if added:
-                built[parameter] = {**built.get(parameter, {}), **added}
 
 
 def _dump(value: Any) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from hotpartition.dynamodb.boto3_client import Boto3Call
@@ -23,6 +26,35 @@ _VALUES = frozenset(
 _LISTS_OF_VALUES = frozenset({"Items", "Keys"})
 _BY_TABLE = frozenset({"RequestItems", "UnprocessedKeys", "UnprocessedItems"})
 """Maps by tables, whose names may be those of members."""
+
+
+def write_conditions(request: Mapping[str, Any]) -> Attributes:
+    """Write conditions that are boto3's objects as text, with our placeholders."""
+    written = dict(request)
+    builder = None
+    for parameter in ("KeyConditionExpression", "FilterExpression", "ConditionExpression"):
+        if isinstance(condition := request.get(parameter), ConditionBase):
+            builder = builder or ConditionExpressionBuilder()  # one for all: it numbers the placeholders
+            built = builder.build_expression(condition, is_key_condition=parameter.startswith("Key"))
+            written[parameter] = _PLACEHOLDER_OF_BOTO3.sub(r"\1hpf", built.condition_expression)
+            names = {f"#hpf{name[2:]}": of for name, of in built.attribute_name_placeholders.items()}
+            values = {f":hpf{name[2:]}": of for name, of in built.attribute_value_placeholders.items()}
+            written = with_placeholders(written, names, values)
+    return written
+
+
+_PLACEHOLDER_OF_BOTO3 = re.compile(r"([#:])[nv](?=\d)")
+
+
+def with_placeholders(
+    request: Mapping[str, Any], names: Mapping[str, str], values: Mapping[str, Any] = MappingProxyType({})
+) -> Attributes:
+    """Add the names and values of placeholders to a request."""
+    completed = dict(request)
+    for parameter, added in (("ExpressionAttributeNames", names), ("ExpressionAttributeValues", values)):
+        if added:
+            completed[parameter] = {**(request.get(parameter) or {}), **added}
+    return completed
 
 
 def convert_values(content: Any, convert: Callable[[Any], Any]) -> Any:

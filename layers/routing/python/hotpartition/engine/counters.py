@@ -38,8 +38,8 @@ class Adder:
     writer: Writer
     store: CounterStore
     _: KW_ONLY
-    journal: JournalReading
-    """Names every place where a token may be bound."""
+    journal: JournalReading | None
+    """Names every place where a token may be bound; None: the writer's routes do."""
     form: KeyForm
     clock: Clock
     budget_ms: float
@@ -137,7 +137,10 @@ class Adder:
 
         Only what the journal has shown: should the token be free after all, it is counted where readers look.
         """
-        route = self.journal.get(collection, is_strong=True).route
+        if self.journal is None:
+            route = self.writer.routes.for_read(collection).route
+        else:
+            route = self.journal.get(collection, is_strong=True).route
         return keys_of_hashed(route, collection, addition.request_token, None, self.form, choices=self.choices)
 
 

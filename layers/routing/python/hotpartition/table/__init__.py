@@ -10,11 +10,11 @@
 from hotpartition.table.by_load import adaptive, in_band
 from hotpartition.table.coalescing import CoalescingCounter
 from hotpartition.table.counters import ShardedCounter
-from hotpartition.table.fixed import fixed
-from hotpartition.table.guard import guard
+from hotpartition.table.guarded import guard
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets
 from hotpartition.table.read_cache import ReadCache
 from hotpartition.table.requests import curl
+from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
 from hotpartition.table.sharding import at_random, by_attribute, by_sort_key
 

@@ -20,12 +20,11 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.closes import TIMES, CloseTimes
 from hotpartition.core.ports import Telemetry
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.runtime.build import Ends, Parts, build_engine
+from hotpartition.runtime.build import build_engine
 from hotpartition.runtime.connect import build_journal_place, open_ends
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry, TableRoutes, check_choices, open_calls
@@ -70,35 +69,10 @@ class ByLoad:
             clock=clock,
             pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
         )
-        return build_table_routes(
-            ends, settings, place=place, schema=schema, choices=self.choices, budget_ms=budget_ms, closing=self.closing
+        engine = build_engine(
+            ends, settings, form=schema.form, choices=self.choices, budget_ms=budget_ms, closing=self.closing
         )
-
-
-def build_table_routes(
-    ends: Ends,
-    settings: Settings,
-    *,
-    place: JournalPlace,
-    schema: Schema,
-    choices: int,
-    budget_ms: float,
-    closing: bool = False,
-    times: CloseTimes = TIMES,
-    parts: Parts | None = None,
-) -> TableRoutes:
-    """Build the routes of a table on any ends; `closing`, `times` and `parts` are as `build_engine` takes them."""
-    engine = build_engine(
-        ends,
-        settings,
-        form=schema.form,
-        choices=choices,
-        budget_ms=budget_ms,
-        closing=closing,
-        times=times,
-        parts=parts,
-    )
-    return TableRoutes(engine=engine, journal=place, is_counted=True)
+        return TableRoutes(engine=engine, journal=place, is_counted=True)
 
 
 def adaptive(

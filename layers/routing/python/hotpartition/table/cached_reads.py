@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from boto3.dynamodb.conditions import AttributeBase, ConditionBase
 
@@ -25,11 +25,9 @@ from hotpartition.engine.load_counting import ReportedPages
 from hotpartition.engine.read_cache import Key, ReadCache
 from hotpartition.engine.route_cache import Routes
 from hotpartition.runtime.build import Engine
-from hotpartition.table.cached_values import ValueCodec
+from hotpartition.table.read_cache import ReadCache as GivenCache
+from hotpartition.table.read_cache import ValueCodec
 from hotpartition.table.schema import text_of
-
-if TYPE_CHECKING:
-    from hotpartition.table.read_cache import ReadCache as GivenCache
 
 Read = tuple[Response, float]
 """A response, and the RCU that it took."""

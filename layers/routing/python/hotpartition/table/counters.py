@@ -14,7 +14,6 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.capacity import Item
 from hotpartition.core.counter_items import build_addition, counter_size_bytes
 from hotpartition.core.errors import InvalidRequestError
-from hotpartition.core.ports import JournalEntry, JournalReading
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -23,7 +22,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.table.requests import Transport, check_sending
-from hotpartition.table.routes import Shards, TableRoutes, check_shards
+from hotpartition.table.routes import Shards, check_shards
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK, ShardedTable
 
@@ -213,7 +212,6 @@ class ShardedCounter:
             partition_key=schema.partition,
             sort_key=schema.sort,
         )
-        journal: JournalReading = DynamoDBJournal(calls, place) if routes.journal else _KnownRoutes(routes)
         store = DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort))
         gatherer = routes.engine.gatherer(store=store, is_folding=routes.is_folding)
         return _Parts(
@@ -221,7 +219,7 @@ class ShardedCounter:
             Adder(
                 routes.engine.writer,
                 DynamoDBCounterStore(calls, form, self._attributes_of),
-                journal=journal,
+                journal=DynamoDBJournal(calls, place) if routes.journal else None,
                 form=schema.form,
                 clock=self._clock,
                 budget_ms=self._budget_ms,
@@ -233,18 +231,6 @@ class ShardedCounter:
 
     def _attributes_of(self, key: str) -> Item:
         return {} if self._once is None else dump(self._once(key))
-
-
-class _KnownRoutes:
-    """`JournalReading` where code sets the routes: a route that is read includes all that writers use."""
-
-    def __init__(self, routes: TableRoutes) -> None:
-        self._routes = routes
-
-    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
-        """Implement `JournalReading.get`."""
-        del is_strong
-        return JournalEntry(self._routes.get(collection))
 
 
 def _check_size(field: str, text: object, most_bytes: int) -> None:

@@ -10,13 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, zip_longest
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
-
 from hotpartition.core.errors import InvalidRequestError
-from hotpartition.dynamodb.python_values import Attributes
+from hotpartition.dynamodb.python_values import Attributes, with_placeholders, write_conditions
 
 _TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
 _COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})
@@ -52,34 +49,6 @@ class KeyCondition:
     sort: Comparison | None
     others: tuple[Comparison, ...] = ()
     """Those of an index that has more keys than two."""
-
-
-def write_conditions(request: Mapping[str, Any]) -> Attributes:
-    """Write conditions that are boto3's objects as text, with our placeholders."""
-    builder = ConditionExpressionBuilder()
-    written = dict(request)
-    for parameter in ("KeyConditionExpression", "FilterExpression", "ConditionExpression"):
-        if isinstance(condition := request.get(parameter), ConditionBase):
-            built = builder.build_expression(condition, is_key_condition=parameter.startswith("Key"))
-            written[parameter] = _PLACEHOLDER_OF_BOTO3.sub(r"\1hpf", built.condition_expression)
-            names = {f"#hpf{name[2:]}": of for name, of in built.attribute_name_placeholders.items()}
-            values = {f":hpf{name[2:]}": of for name, of in built.attribute_value_placeholders.items()}
-            written = with_placeholders(written, names, values)
-    return written
-
-
-_PLACEHOLDER_OF_BOTO3 = re.compile(r"([#:])[nv](?=\d)")
-
-
-def with_placeholders(
-    request: Mapping[str, Any], names: Mapping[str, str], values: Mapping[str, Any] = MappingProxyType({})
-) -> Attributes:
-    """Add the names and values of placeholders to a request."""
-    completed = dict(request)
-    for parameter, added in (("ExpressionAttributeNames", names), ("ExpressionAttributeValues", values)):
-        if added:
-            completed[parameter] = {**(request.get(parameter) or {}), **added}
-    return completed
 
 
 def split(text: str) -> list[str]:
@@ -143,13 +112,13 @@ class Conditions:
             raise UnreadableExpressionError("it does not say which partition key")
         return KeyCondition(whole.operands[0], rest, more)
 
-    def find_equality(self, attribute: str) -> Any:
+    def find_equality(self, attribute: str, parameter: str = "FilterExpression") -> Any:
         """Find the value that the filter demands of an attribute; None where it demands no single one.
 
         Only what every item must fulfil counts: parts joined by AND, not by OR, and not under NOT.
         """
         names, values = self._names, self._values
-        for part in conjuncts(self._words.get("FilterExpression", ())):
+        for part in conjuncts(self._words.get(parameter, ())):
             if len(part) == 3 and part[1] == "=":  # name and value, in either order
                 name, _, value = part if part[2] in values else part[::-1]
                 if names.get(name, name) == attribute and value in values:

@@ -1,4 +1,4 @@
-"""boto3's clients, with calls about items of sharded tables led through their shards.
+"""`guard()`: boto3's clients, with calls about items of sharded tables led through their shards.
 
 A boto3 `Table` has no `batch_get_item` and no transactions: they are called on `table.meta.client`. The client alone
 would look for every item at its base key.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore import xform_name
 from botocore.exceptions import ClientError
@@ -21,6 +21,9 @@ from hotpartition.table.item_calls import ItemCalls
 from hotpartition.table.parts import Parts, named_in
 from hotpartition.table.requests import PassingOn, without
 from hotpartition.table.transactions import get_in_transaction, refuse_options, write_in_transaction
+
+if TYPE_CHECKING:
+    from hotpartition.table.sharded_table import ShardedTable
 
 Open = Callable[[str], Parts]
 """Opens the parts of a sharded table for one of DynamoDB's operations."""
@@ -309,6 +312,50 @@ def _join(responses: list[Attributes], *members: str) -> Attributes:
         if response.get("ConsumedCapacity"):
             joined.setdefault("ConsumedCapacity", []).extend(response["ConsumedCapacity"])
     return joined | {"ResponseMetadata": responses[-1].get("ResponseMetadata", {})}
+
+
+def guard(subject: Any, *tables: ShardedTable) -> Any:
+    """Lead calls of a boto3 resource or client about items of sharded tables through them; everything else passes.
+
+    A guarded client takes and gives the values that it did before: DynamoDB's own, `{"S": "text"}`. So code that takes
+    a client need not know of shards. `Table(name)` of a guarded resource returns the `ShardedTable` of that name, where
+    there is one. Collections (`resource.tables`) return plain ones.
+
+    Args:
+        subject: `boto3.resource("dynamodb")` or `boto3.client("dynamodb")`.
+        tables: the sharded tables. One client of several takes transactions over them all.
+
+    Raises:
+        TypeError: it is neither; or a resource's own client, whose values are Python's; or a table is not sharded.
+
+    Example:
+        >>> client = guard(boto3.client("dynamodb"), ShardedTable(table, shards=fixed(16)))
+        >>> put = {"TableName": "readings", "Item": {"PK": {"S": "plant-1"}, "SK": {"S": "0001"}}}
+        >>> client.transact_write_items(TransactItems=[{"Put": put}])
+    """
+    for table in tables:
+        if not hasattr(table, "unwrap"):
+            raise TypeError(f"guard(…, {table!r}): should be a ShardedTable")
+    guarded: list[Any] = [table.meta.client for table in tables]
+    opens = {name: each.tables[name] for each in guarded for name in each.tables}
+    if hasattr(subject, "Table"):
+        by_name = {table.name: table for table in tables}
+        client = GuardedClient(subject.meta.client, opens)
+        return Guarded(
+            subject,
+            meta=Guarded(subject.meta, client=client),
+            batch_get_item=client.batch_get_item,
+            batch_write_item=client.batch_write_item,
+            Table=lambda name: by_name.get(name) or subject.Table(name),
+        )
+    service = getattr(getattr(subject, "meta", None), "service_model", None)
+    is_client = getattr(service, "service_name", None) == "dynamodb"
+    if not is_client or not tables or any(each.is_of(subject) for each in guarded):
+        raise TypeError(
+            f'guard({subject!r}): should be boto3.resource("dynamodb") or boto3.client("dynamodb"), and sharded '
+            "tables. A table has a guarded client of its own: table.meta.client"
+        )
+    return TypedClient(subject, guarded[0].beside(opens))
 
 
 NO_PARTIQL = "a PartiQL statement names partition keys as they are stored. Use the methods of the table"

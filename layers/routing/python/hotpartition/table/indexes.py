@@ -25,8 +25,7 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import choose_placement
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.expressions import find_update
-from hotpartition.table.fixed import Fixed
-from hotpartition.table.routes import TableRoutes
+from hotpartition.table.routes import Fixed, TableRoutes
 from hotpartition.table.schema import Index, Schema, text_of
 
 Granularity = Literal["minute", "hour", "day"]

@@ -23,7 +23,7 @@ from hotpartition.core.capacity import write_units
 from hotpartition.core.errors import InvalidRequestError, ThrottledError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
-from hotpartition.dynamodb.python_values import Attributes, load
+from hotpartition.dynamodb.python_values import Attributes, load, with_placeholders, write_conditions
 from hotpartition.engine.changing import RaceLostError, at_most, change_located
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.cached_reads import subject_of
@@ -40,8 +40,6 @@ from hotpartition.table.expressions import (
     only_condition,
     project_also,
     refuse_parameters,
-    with_placeholders,
-    write_conditions,
 )
 from hotpartition.table.requests import Requests, as_boto3_raises, as_engine_raises, without
 from hotpartition.table.schema import CHANGES, Place, is_text_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hotpartition.dynamodb.python_values import Attributes
+from hotpartition.dynamodb.python_values import Attributes, write_conditions
 from hotpartition.table.expressions import (
     Comparison,
     Conditions,
@@ -17,7 +17,6 @@ from hotpartition.table.expressions import (
     project_also,
     refuse_parameters,
     wants_count,
-    write_conditions,
 )
 from hotpartition.table.gathering import Gathered, gather_page, respond
 from hotpartition.table.indexes import BucketIndex, HashIndex

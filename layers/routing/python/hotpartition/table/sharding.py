@@ -41,13 +41,12 @@ class BySortKey:
 
     attribute: None = None
 
-    def of_item(self, schema: Schema, item: Mapping[str, Any]) -> str:
-        """Return the text for an item that is put; None where the item does not contain it."""
-        return text_of(item[schema.sort])
-
     def of_key(self, schema: Schema, key: Mapping[str, Any]) -> str:
         """Return the text for an item of which only the key is known; None where the key does not contain it."""
         return text_of(key[schema.sort])
+
+    of_item = of_key
+    """Returns the text for an item that is put; None where the item does not contain it."""
 
     def of_nothing(self, meeting: str | None = None) -> str:
         """Return the text for a new item that does not contain it: `meeting`, if all its creations must meet."""
@@ -116,11 +115,10 @@ class AtRandom:
     new_text: Callable[[], str]
     attribute: None = None
 
-    def of_item(self, schema: Schema, item: Mapping[str, Any]) -> None:
-        """Return nothing."""
-
     def of_key(self, schema: Schema, key: Mapping[str, Any]) -> None:
         """Return nothing."""
+
+    of_item = of_key
 
     def of_nothing(self, meeting: str | None = None) -> str:
         """Return the text for a new item."""

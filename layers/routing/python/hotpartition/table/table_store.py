@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from boto3.dynamodb.types import Binary, TypeSerializer
+from boto3.dynamodb.types import Binary
 
 from hotpartition.core.errors import RetryLaterError, ThrottledError
 from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
@@ -14,7 +14,7 @@ from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.dynamodb import stored_route
 from hotpartition.dynamodb.calls import Call
 from hotpartition.dynamodb.item_store import BatchGet, read_round
-from hotpartition.dynamodb.python_values import Attributes, load
+from hotpartition.dynamodb.python_values import Attributes, dump, load
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.expressions import Comparison, KeyCondition, with_key_condition
@@ -26,8 +26,6 @@ GENERATIONS = "generations"
 """The attribute of a routing item that holds the route."""
 GREW_AT = "updated_at"
 """The attribute of a routing item that says when that last grew."""
-
-_serialize = TypeSerializer().serialize
 
 
 class StoredItem(NamedTuple):
@@ -402,8 +400,5 @@ def read_entries(routing_items: Mapping[str, Attributes], collections: Iterable[
     Raises:
         MalformedGenerationError: one cannot be read; it names the collection.
     """
-    stored = {
-        collection: {name: _serialize(value) for name, value in item.items()}
-        for collection, item in routing_items.items()
-    }
+    stored = {collection: dump(item) for collection, item in routing_items.items()}
     return stored_route.read_entries(stored, collections)

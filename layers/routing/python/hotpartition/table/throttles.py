@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from hotpartition.table.expressions import split
+from hotpartition.table.expressions import Conditions
 
 PAUSE_SECONDS = 1.0
 """Between two lines about one key."""
@@ -84,7 +84,8 @@ class _Throttles:
         given = request.get("Key") or request.get("Item") or {}
         if name is None and len(given) == 1 and "Key" in request:
             (name,) = given
-        yield table, _text_of(given.get(name or "")) or _find_in_condition(request, name) or UNKNOWN
+        asked = Conditions.parse(request).find_equality(name or "", "KeyConditionExpression")
+        yield table, _text_of(given.get(name or "")) or _text_of(asked) or UNKNOWN
 
     def _note(self, place: str, key: str, reason: str) -> None:
         now = self._clock()
@@ -108,14 +109,3 @@ def _place_of(arn: str, table: str) -> str:
 
 def _text_of(value: Mapping[str, Any] | None) -> str:
     return next((repr(each) for each in (value or {}).values()), "")
-
-
-def _find_in_condition(request: Mapping[str, Any], name: str | None) -> str:
-    """Find the value that a query's key condition compares the partition key with."""
-    names = request.get("ExpressionAttributeNames", {})
-    aliases = {name, *(alias for alias, named in names.items() if named == name)}
-    words = split(request.get("KeyConditionExpression", ""))
-    for left, equals, right in zip(words, words[1:], words[2:], strict=False):
-        if left in aliases and equals == "=":
-            return _text_of(request.get("ExpressionAttributeValues", {}).get(right))
-    return ""

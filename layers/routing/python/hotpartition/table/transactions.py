@@ -36,6 +36,8 @@ from hotpartition.table.table_store import (
 
 Find = Callable[[object], ItemCalls | None]
 """Finds the part that carries out the calls on a sharded table, by its name."""
+Changers = Mapping[ItemCalls, Changer]
+"""What makes the changes of a transaction, and its requests, by table."""
 
 ACTIONS = 100
 """One transaction has no more."""
@@ -80,27 +82,10 @@ class _Read(NamedTuple):
     was_found: bool
 
 
-class _Calls:
-    """The calls of one transaction by table, which sum up the capacity that they consume."""
-
-    def __init__(self, request: Mapping[str, Any]) -> None:
-        self._request = request
-        self._changers: dict[ItemCalls, Changer] = {}
-
-    def changer(self, items: ItemCalls) -> Changer:
-        """Return what makes the changes of a table."""
-        if items not in self._changers:
-            self._changers[items] = items.changer(self._request)
-        return self._changers[items]
-
-    def requests(self, items: ItemCalls) -> Requests:
-        """Return the requests of a table."""
-        return self.changer(items).requests
-
-    def finish(self, response: Attributes) -> Attributes:
-        """Put the consumed capacity that its owner asked for into the response."""
-        consumed = [part for changer in self._changers.values() for part in changer.requests.consumed]
-        return {**response, "ConsumedCapacity": consumed} if consumed else response
+def _finish(changers: Changers, response: Attributes) -> Attributes:
+    """Put the consumed capacity that its owner asked for into the response."""
+    consumed = [part for changer in changers.values() for part in changer.requests.consumed]
+    return {**response, "ConsumedCapacity": consumed} if consumed else response
 
 
 def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) -> Attributes:
@@ -121,14 +106,14 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
         # On different shards, DynamoDB would not see it.
         message = "Transaction request cannot include multiple operations on one item"
         raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "TransactWriteItems")
-    calls = _Calls(request)
+    changers = {write.items: write.items.changer(request) for write in writes}
     with as_boto3_raises():
         response = change_located(
-            lambda: _prepare(calls, writes),
-            lambda prepared: partial(_write_once, calls, actions, writes, prepared),
+            lambda: _prepare(changers, writes),
+            lambda prepared: partial(_write_once, changers, actions, writes, prepared),
             may_repeat=at_most(MAX_RACES),
         )
-        return calls.finish(response)
+        return _finish(changers, response)
 
 
 def _read_action(find: Find, index: int, action: Any) -> _Write | None:
@@ -145,7 +130,7 @@ def _read_action(find: Find, index: int, action: Any) -> _Write | None:
     return None if change is None else _Write(index, kind, items, change)
 
 
-def _prepare(calls: _Calls, writes: Sequence[_Write]) -> dict[int, Prepared]:
+def _prepare(changers: Changers, writes: Sequence[_Write]) -> dict[int, Prepared]:
     """Locate all items, and build their actions.
 
     Raises:
@@ -154,13 +139,13 @@ def _prepare(calls: _Calls, writes: Sequence[_Write]) -> dict[int, Prepared]:
     prepared: dict[int, Prepared] = {}
     for items in dict.fromkeys(write.items for write in writes):
         own = [write for write in writes if write.items is items]
-        ready = calls.changer(items).prepare([write.change for write in own])
+        ready = changers[items].prepare([write.change for write in own])
         prepared |= {write.at: each for write, each in zip(own, ready, strict=True)}
     return prepared
 
 
 def _write_once(
-    calls: _Calls, actions: Sequence[Any], writes: Sequence[_Write], prepared: Mapping[int, Prepared]
+    changers: Changers, actions: Sequence[Any], writes: Sequence[_Write], prepared: Mapping[int, Prepared]
 ) -> Attributes:
     """Send the transaction once.
 
@@ -170,14 +155,14 @@ def _write_once(
     built = list(actions)
     for write in writes:
         built[write.at] = {write.kind: prepared[write.at].request}
-        calls.changer(write.items).count(write.change, 2, factor=2)
+        changers[write.items].count(write.change, 2, factor=2)
 
     def note_refused(error: ThrottledError) -> None:
         for write, reason in _reasons(writes, error.__cause__):
             if reason.get("Code") in {"ThrottlingError", "ProvisionedThroughputExceeded"}:
-                calls.changer(write.items).note_refused(prepared[write.at])
+                changers[write.items].note_refused(prepared[write.at])
 
-    sender = calls.requests(writes[0].items)
+    sender = changers[writes[0].items].requests
     try:
         return sender.send_patiently("TransactWriteItems", note_refused, is_counted=False, TransactItems=built)
     except ClientError as error:
@@ -186,7 +171,7 @@ def _write_once(
         if any(bool(reason.get("Item")) != prepared[write.at].exists for write, reason in failed):
             raise RaceLostError(error) from error
         for write, reason in failed:
-            calls.changer(write.items).show_in_error(reason, write.change)
+            changers[write.items].show_in_error(reason, write.change)
         raise
 
 
@@ -208,16 +193,16 @@ def get_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) -> A
     if not ours:
         passed: Attributes = client.transact_get_items(**request)
         return passed
-    calls = _Calls(request)
+    changers = {items: items.changer(request) for items in ours.values()}
     with as_boto3_raises():
         for _ in range(MAX_RACES):
             reads: dict[int, _Read] = {}
             for items in dict.fromkeys(ours.values()):
                 own = [index for index, each in ours.items() if each is items]
-                sought = _seek(calls, items, [actions[index]["Get"] for index in own])
+                sought = _seek(changers[items].requests, items, [actions[index]["Get"] for index in own])
                 reads |= dict(zip(own, sought, strict=True))
-            if (response := _read_once(calls, actions, reads)) is not None:
-                return calls.finish(response)
+            if (response := _read_once(changers, actions, reads)) is not None:
+                return _finish(changers, response)
     reasons = [{"Code": "TransactionConflict"} for _ in actions]
     facts = {"Error": {"Code": _CANCELLED, "Message": "items came and went"}, "CancellationReasons": reasons}
     raise client.exceptions.TransactionCanceledException(facts, "TransactGetItems")
@@ -230,7 +215,7 @@ def _find_read(find: Find, action: Any) -> ItemCalls | None:
     return items if items is not None and items.sharding.schema.is_key(body.get("Key")) else None
 
 
-def _seek(calls: _Calls, items: ItemCalls, gets: Sequence[Attributes]) -> list[_Read]:
+def _seek(requests: Requests, items: ItemCalls, gets: Sequence[Attributes]) -> list[_Read]:
     """Find out where items of one table are to be read."""
     sharding, schema, journal = items.sharding, items.sharding.schema, items.sharding.routes.journal
     targets = []
@@ -239,7 +224,7 @@ def _seek(calls: _Calls, items: ItemCalls, gets: Sequence[Attributes]) -> list[_
         sharding.refuse_reserved(get["Key"])
         targets.append(sharding.target_of_key(get["Key"], get.get("Hashed")))
     unique = list(dict.fromkeys(targets))
-    located = dict(zip(unique, locate(open_locator(sharding, calls.requests(items)), unique), strict=True))
+    located = dict(zip(unique, locate(open_locator(sharding, requests), unique), strict=True))
     reads = []
     for get, target in zip(gets, targets, strict=True):
         copies, confirmed = located[target]
@@ -256,7 +241,7 @@ def _seek(calls: _Calls, items: ItemCalls, gets: Sequence[Attributes]) -> list[_
     return reads
 
 
-def _read_once(calls: _Calls, actions: Sequence[Any], reads: Mapping[int, _Read]) -> Attributes | None:
+def _read_once(changers: Changers, actions: Sequence[Any], reads: Mapping[int, _Read]) -> Attributes | None:
     """Read all in one transaction; None: an item came or went since it was looked for.
 
     Raises:
@@ -273,7 +258,7 @@ def _read_once(calls: _Calls, actions: Sequence[Any], reads: Mapping[int, _Read]
             f"transact_get_items(): these items may lie at {len(built)} places, and a transaction reads {ACTIONS}. "
             "Read fewer at once; or use batch_get_item(), which does not read all at one moment"
         )
-    sender = calls.requests(next(iter(reads.values())).items)
+    sender = changers[next(iter(reads.values())).items].requests
     response = sender.send_patiently("TransactGetItems", TransactItems=built)
     given = response["Responses"]
     shown: list[Attributes] = []
