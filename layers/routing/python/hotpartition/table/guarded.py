@@ -7,7 +7,7 @@ would look for every item at its base key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -25,18 +25,8 @@ from hotpartition.table.transactions import get_in_transaction, refuse_options, 
 if TYPE_CHECKING:
     from hotpartition.table.sharded_table import ShardedTable
 
-Open = Callable[[str], Parts]
-"""Opens the parts of a sharded table for one of DynamoDB's operations."""
-
-_OPERATIONS = {
-    "put_item": "PutItem",
-    "get_item": "GetItem",
-    "update_item": "UpdateItem",
-    "delete_item": "DeleteItem",
-    "query": "Query",
-    "scan": "Scan",
-}
-"""Calls that name one table, and DynamoDB's names for them."""
+_OF_ONE_TABLE = frozenset({"put_item", "get_item", "update_item", "delete_item", "query", "scan"})
+"""Calls that name one table, and that a sharded table has as well."""
 _OF_STATEMENTS = frozenset({"execute_statement", "batch_execute_statement", "execute_transaction"})
 
 
@@ -57,7 +47,7 @@ class _Client(PassingOn):
 class GuardedClient(_Client):
     """A boto3 client that takes and gives Python values, as that of a resource. Safe under threads if that is."""
 
-    def __init__(self, client: Any, tables: Mapping[str, Open]) -> None:
+    def __init__(self, client: Any, tables: Mapping[str, ShardedTable]) -> None:
         """Lead calls about items of these tables, by their names, through their shards; everything else passes."""
         super().__init__(client)
         self.tables = tables
@@ -65,7 +55,7 @@ class GuardedClient(_Client):
     def __getattr__(self, name: str) -> Any:
         """Return a method, or whatever else the client has."""
         found = super().__getattr__(name)
-        if name in _OPERATIONS:
+        if name in _OF_ONE_TABLE:
             return partial(self._call, name)
         if name in _OF_STATEMENTS:
             return partial(self._execute, found)
@@ -125,27 +115,10 @@ class GuardedClient(_Client):
         return get_in_transaction(self._subject, partial(self._find_items, "TransactGetItems"), request)
 
     def _call(self, method: str, **request: Any) -> Any:
-        open_parts = self.tables.get(_name_of(request.get("TableName")))
-        if open_parts is None:
+        table = self.tables.get(_name_of(request.get("TableName")))
+        if table is None:
             return getattr(self._subject, method)(**request)
-        parts, request = open_parts(_OPERATIONS[method]), without(request, "TableName")
-        match method:
-            case "get_item":
-                return parts.items.get(request)
-            case "query":
-                return parts.pages.query(request)
-            case "scan":
-                return parts.pages.scan(request)
-            case _:
-                return parts.change(method, request)
-
-    def is_of(self, client: Any) -> bool:
-        """Say whether this stands in the place of a client."""
-        return client is self._subject
-
-    def beside(self, tables: Mapping[str, Open]) -> GuardedClient:
-        """Build a client of the same values, for other tables."""
-        return GuardedClient(self._subject, tables)
+        return getattr(table, method)(**without(request, "TableName"))
 
     def leads(self, request: Mapping[str, Any]) -> bool:
         """Say whether a request about items names a sharded table."""
@@ -198,8 +171,9 @@ class GuardedClient(_Client):
         return parts if parts is not None and parts.is_sharded else None
 
     def _open(self, table_name: object, operation: str) -> Parts | None:
-        open_parts = self.tables.get(_name_of(table_name))
-        return None if open_parts is None else open_parts(operation)
+        """Find the parts of a table, sharded or not; None: it is not among these."""
+        table = self.tables.get(_name_of(table_name))
+        return None if table is None else table._open(operation)  # noqa: SLF001 - nothing for its owner
 
     @contextmanager
     def _changing(self, operation: str, named: Iterable[tuple[object, Any]]) -> Iterator[None]:
@@ -336,11 +310,10 @@ def guard(subject: Any, *tables: ShardedTable) -> Any:
     for table in tables:
         if not hasattr(table, "unwrap"):
             raise TypeError(f"guard(…, {table!r}): should be a ShardedTable")
-    guarded: list[Any] = [table.meta.client for table in tables]
-    opens = {name: each.tables[name] for each in guarded for name in each.tables}
+    by_name = {table.name: table for table in tables}
+    clients = [table.unwrap()[0].meta.client for table in tables]
     if hasattr(subject, "Table"):
-        by_name = {table.name: table for table in tables}
-        client = GuardedClient(subject.meta.client, opens)
+        client = GuardedClient(subject.meta.client, by_name)
         return Guarded(
             subject,
             meta=Guarded(subject.meta, client=client),
@@ -350,12 +323,12 @@ def guard(subject: Any, *tables: ShardedTable) -> Any:
         )
     service = getattr(getattr(subject, "meta", None), "service_model", None)
     is_client = getattr(service, "service_name", None) == "dynamodb"
-    if not is_client or not tables or any(each.is_of(subject) for each in guarded):
+    if not is_client or not tables or any(client is subject for client in clients):
         raise TypeError(
             f'guard({subject!r}): should be boto3.resource("dynamodb") or boto3.client("dynamodb"), and sharded '
             "tables. A table has a guarded client of its own: table.meta.client"
         )
-    return TypedClient(subject, guarded[0].beside(opens))
+    return TypedClient(subject, GuardedClient(clients[0], by_name))
 
 
 NO_PARTIQL = "a PartiQL statement names partition keys as they are stored. Use the methods of the table"

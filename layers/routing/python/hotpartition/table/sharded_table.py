@@ -365,7 +365,7 @@ class ShardedTable(_Base):
     def meta(self) -> DynamoDBResourceMeta:  # type: ignore[override]  # stubs have an attribute
         """As of boto3's `Table`; its `client`'s calls about items of this table go through the shards."""
         meta: Any = self._table.meta
-        guarded: Any = Guarded(meta, client=GuardedClient(meta.client, {self.name: self._open}))
+        guarded: Any = Guarded(meta, client=GuardedClient(meta.client, {self.name: self}))
         return cast("DynamoDBResourceMeta", guarded)
 
     if not TYPE_CHECKING:  # for type checkers, refused names do not exist
