@@ -104,6 +104,11 @@ class Engine:
             raise TypeError("this engine was built for a function that only reads")
         return self.written_by
 
+    def count_read(self, collection: str, units: float) -> None:
+        """Count what was read of a key as its heat, from a cache or not, where that is known."""
+        if self.counting is not None and units:
+            self.counting.count(collection, units)
+
 
 def build_engine(
     ends: Ends,

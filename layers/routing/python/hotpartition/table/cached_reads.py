@@ -21,9 +21,7 @@ from boto3.dynamodb.conditions import AttributeBase, ConditionBase
 
 from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.calls import Response
-from hotpartition.engine.load_counting import ReportedPages
 from hotpartition.engine.read_cache import Key, ReadCache
-from hotpartition.engine.route_cache import Routes
 from hotpartition.runtime.build import Engine
 from hotpartition.table.read_cache import ReadCache as GivenCache
 from hotpartition.table.read_cache import ValueCodec
@@ -59,9 +57,8 @@ class CachedReads:
     """For all keys, or where heat is known for those that are read-hot."""
     alone: ReadCache[Response] | None = None
     """For all others: the process's memory; None: they are read."""
-    routes: Routes | None = None
-    """Know which keys are read-hot; None: heat is not known."""
-    counting: ReportedPages | None = None
+    engine: Engine | None = None
+    """Knows which keys are read-hot, and counts reads; None: heat is not known."""
 
     def read(
         self, collection: str | None, subject: str, request: Mapping[str, Any], load: Callable[[], Read]
@@ -128,8 +125,8 @@ class CachedReads:
 
     def count(self, collection: str | None, units: float) -> None:
         """Count what was read of a key as its heat, from the cache or not."""
-        if self.counting is not None and collection is not None and units:
-            self.counting.count(collection, units)
+        if self.engine is not None and collection is not None:
+            self.engine.count_read(collection, units)
 
     @contextmanager
     def changing(self, subjects: Iterable[str]) -> Iterator[None]:
@@ -144,7 +141,7 @@ class CachedReads:
                 self.shared.forget(subject)
 
     def _cache_of(self, collection: str | None) -> ReadCache[Response] | None:
-        if self.routes is None or (collection is not None and self.routes.for_read(collection).copies):
+        if self.engine is None or (collection is not None and self.engine.routes.for_read(collection).copies):
             return self.shared
         return self.alone
 
@@ -170,28 +167,24 @@ def subject_of(*key: Any) -> str:
     return f"{len(texts[0])}{''.join(texts)}"
 
 
-def open_cached_reads(
-    table: str, given: GivenCache | None, engine: Engine | None, *, finds_read_heat: bool
-) -> CachedReads | None:
+def open_cached_reads(table: str, given: GivenCache | None, engine: Engine | None) -> CachedReads | None:
     """Open what `cache=True` of one table reads through; None: there is no cache.
 
     Args:
         table: names the table among all of one cache.
         given: the owner's cache.
-        engine: the table's; None where the table has no shards.
-        finds_read_heat: whether the engine knows which keys are read-hot; it brings its own cache then.
+        engine: the table's, which brings its own cache; None where it does not know which keys are read-hot.
     """
     codec = ResponseCodec()
-    if engine is None or not finds_read_heat:
+    if engine is None:
         return None if given is None else CachedReads(table=table, shared=given.view(codec))
-    routes, counting = engine.routes, engine.counting
     if given is not None:
         shared = given.view(codec, engine.page_store)
         alone = shared.view(codec, None)
-        return CachedReads(table=table, shared=shared, alone=alone, routes=routes, counting=counting)
+        return CachedReads(table=table, shared=shared, alone=alone, engine=engine)
     if engine.make_cache is None:
         return None
-    return CachedReads(table=table, shared=engine.make_cache(codec), routes=routes, counting=counting)
+    return CachedReads(table=table, shared=engine.make_cache(codec), engine=engine)
 
 
 def _text_of(value: Any) -> str:

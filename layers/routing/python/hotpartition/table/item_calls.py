@@ -457,7 +457,7 @@ class ItemCalls:
             if cache and self.sharding.cached is not None:
                 return self.sharding.cached.read(collection, self.subject_of(key), request, read)
             response, units = read()
-        self.sharding.routes.count_read(collection, units)
+        self.sharding.routes.engine.count_read(collection, units)
         return response
 
     def subject_of(self, key: Request) -> str:
@@ -507,7 +507,7 @@ class ItemCalls:
         with as_boto3_raises():
             items = self._read_all(requests, keys, request)
         for key in keys:
-            self.sharding.routes.count_read(key[self._schema.partition], requests.units / len(keys))
+            self.sharding.routes.engine.count_read(key[self._schema.partition], requests.units / len(keys))
         return items
 
     def _read_all(self, requests: Requests, keys: Sequence[Attributes], request: Request) -> list[Attributes | None]:

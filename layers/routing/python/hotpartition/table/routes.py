@@ -52,11 +52,6 @@ class TableRoutes:
         if self.marks is not None:
             self.marks.meet(items)
 
-    def count_read(self, collection: str, units: float) -> None:
-        """Count what was read of a key as its heat, where that is known."""
-        if self.engine.counting is not None and units:
-            self.engine.counting.count(collection, units)
-
     def marks_of(self, position: int) -> dict[str, int]:
         """Return the attributes that are added to a new item on a shard."""
         return {} if self.marks is None else self.marks.marks_of(position)

@@ -478,7 +478,7 @@ class ShardedTable(_Base):
     def _open_cache(self, engine: Engine | None) -> CachedReads | None:
         """Open what `cache=True` reads through; `engine` is that of the shards, if there are any."""
         name = f"{self.name} {self._table.table_arn}"
-        return open_cached_reads(name, self._cache, engine, finds_read_heat=self._shards.finds_read_heat)
+        return open_cached_reads(name, self._cache, engine if self._shards.finds_read_heat else None)
 
     def _open_executor(self, threads: int) -> Executor:
         """Open the runner of the queries of one page, which run at the same time."""
