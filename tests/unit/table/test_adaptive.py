@@ -177,7 +177,7 @@ def test_leases_are_for_tables_that_may_be_closed(plain):
     for closing in (False, True):
         shards = adaptive(environ={"HOTPARTITION_REGISTRY_HOST": "a"}, closing=closing)
         routes = ShardedTable(plain, shards=shards, position=lambda _: 1)._open("PutItem").items.sharding.routes
-        assert (routes.writer.leases is not None) is closing
+        assert (routes.engine.writer.leases is not None) is closing
 
 
 @pytest.mark.parametrize("limit", [{}, {"Limit": 2}])
