@@ -23,10 +23,10 @@ name: str = table.name + table.table_status
 count: int = table.meta.client.describe_table(TableName=table.name)["Table"]["ItemCount"] + newest(table)
 table.query(KeyConditionExpression="PK = :p", Hashed="dev-1", cache=True)
 table.wait_until_exists()
+plain = table
 
 table.transact_write_items(TransactItems=[])  # type: ignore[attr-defined]
 table.batch_get_item(RequestItems={})  # type: ignore[attr-defined]
 table.execute_statement(Statement="")  # type: ignore[attr-defined]
 table.get_items([], Consistent=True)  # type: ignore[call-arg]
-ShardedTable(table, shards=fixed(8))  # type: ignore[arg-type]
 ShardedTable(plain, shards=8)  # type: ignore[arg-type]
