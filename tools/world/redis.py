@@ -47,7 +47,7 @@ _READS = frozenset({"EXISTS", "GET", "GETRANGE", "HGET", "HPEXPIRETIME", "HPTTL"
 """Commands that no replica has to repeat."""
 _WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 _CLIENT = Redis(connection_pool=ConnectionPool(protocol=2))
-"""Never connected. All clients start as copies of it: making one anew takes as long as fifty commands."""
+"""Never connected. All clients start as copies of it: making one anew takes as long as three commands."""
 _PARSERS: Mapping[Any, Callable[..., Any]] = dict(_CLIENT.response_callbacks)
 
 
