@@ -364,7 +364,7 @@ class DynamoDB:
 
     def _is_locked(self, change: _Change) -> bool:
         """Say whether a transaction is at work on the item."""
-        if self._locked_until.get((change.table.name, change.place), 0.0) <= self._now:
+        if self._locked_until.get((change.table.name, change.place), self._now) <= self._now:
             return False
         self.gate.note("transaction conflicts")
         return True
