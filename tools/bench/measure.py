@@ -165,7 +165,7 @@ def say(document: Mapping[str, Any]) -> str:
     """Put a row into words: both figures, their ratio and where its runs lie, and the bars."""
     ours, rival = (f"{document[of]:,.0f}" if document[of] >= 1000 else f"{document[of]:.3g}" for of in VALUES)
     low, high = document["spread"]["ratio"].values()
-    figures = f"{document['ratio']:.2f} ({low:.2f} to {high:.2f}), {ours} against {rival} {document['unit']}"
+    figures = f"ratio {document['ratio']:.2f} ({low:.2f} to {high:.2f}), {ours} against {rival} {document['unit']}"
     return f"{document['name']}: {figures}; {', '.join(map(_say_bar, document['bars']))}"
 
 
