@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import compileall
 import json
 import shutil
 import signal
@@ -37,11 +38,18 @@ def install_runtime(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     compiled = [path.name for path in source.glob("runtime_client*.so")] or ["runtime_client*.so"]
-    (folder / "altered.py").symlink_to(Path(__file__).with_name("altered.py"))
-    for name in (*_RUNTIME_PACKAGES, *compiled, *_SDK_PACKAGES):
-        if not (source / name).exists():
+    for name in (*_RUNTIME_PACKAGES, *compiled):
+        path = source / name
+        if not path.exists():
             raise LocalRunError(f"the Lambda runtime client is incomplete: {name} is not installed")
-        (folder / name).symlink_to(source / name)
+        if path.is_dir():
+            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(path, folder / name)
+    shutil.copy2(Path(__file__).with_name("altered.py"), folder)
+    compileall.compile_dir(folder, quiet=2)
+    for name in _SDK_PACKAGES:
+        (folder / name).symlink_to(source / name)  # 30 MB
 
 
 def check_runtime(function: FunctionSpec) -> None:
