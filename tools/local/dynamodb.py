@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from io import BytesIO
 from itertools import chain
 from typing import Any
 
@@ -32,7 +33,6 @@ from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.dynamodb.models.dynamo_type import Item as MotoItem
 from moto.dynamodb.models.table import Table
 from moto.dynamodb.responses import DynamoHandler
-from werkzeug.test import create_environ
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units
 from tools.limits import Demand, Kind, Partitions, Resource, Throttle
@@ -109,9 +109,25 @@ def _encode_bytes(value: object) -> str:
 
 
 def build_request(operation: str, body: bytes) -> MotoRequest:
-    """Build a request as moto's handler takes it."""
-    target = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Authorization": _AUTHORIZATION}
-    return MotoRequest(create_environ(method="POST", data=body, headers=target, content_type=_CONTENT_TYPE))
+    """Build a request as moto's handler takes it; werkzeug's own builder takes ten times as long."""
+    return MotoRequest(
+        {
+            "REQUEST_METHOD": "POST",
+            "SCRIPT_NAME": "",
+            "PATH_INFO": "/",
+            "QUERY_STRING": "",
+            "SERVER_NAME": "127.0.0.1",
+            "SERVER_PORT": "80",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "CONTENT_TYPE": _CONTENT_TYPE,
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_HOST": "127.0.0.1",
+            "HTTP_AUTHORIZATION": _AUTHORIZATION,
+            "HTTP_X_AMZ_TARGET": f"DynamoDB_20120810.{operation}",
+            "wsgi.input": BytesIO(body),
+            "wsgi.url_scheme": "http",
+        }
+    )
 
 
 def forward(operation: str, body: bytes) -> tuple[int, bytes]:
