@@ -159,6 +159,8 @@ def parse_rules(text: str | bytes) -> tuple[FaultRule, ...]:
         return _RULES.validate_json(text)
     except ValidationError as error:
         mistake = error.errors()[0]
+        if not mistake["loc"]:
+            raise ValueError("the body should be a list of rules") from None
         raise ValueError("rule " + ": ".join(map(str, (*mistake["loc"], mistake["msg"])))) from None
 
 

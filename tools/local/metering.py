@@ -148,8 +148,9 @@ class Meter:
 
     clock: Callable[[], float]
     wall_ms: Callable[[], int]
-    max_slots: int = 40_000
+    max_rows: int = 200_000
     _slots: dict[int, dict[tuple[Resource, str], TimelineRow]] = field(default_factory=dict)
+    _rows: int = 0
 
     def admit(self, demands: Sequence[Demand]) -> Refusal | None:
         """Take the units of a write, or record all and return what was refused."""
@@ -199,6 +200,9 @@ class Meter:
 
     def _row(self, resource: Resource, key: str, at_ms: int) -> TimelineRow:
         rows = self._slots.setdefault(at_ms, {})
-        if len(self._slots) > self.max_slots:
-            del self._slots[min(self._slots)]
-        return rows.setdefault((resource, key), TimelineRow(at_ms, key, table=_place(resource)[0]))
+        if (resource, key) not in rows:
+            rows[resource, key] = TimelineRow(at_ms, key, table=_place(resource)[0])
+            self._rows += 1
+            while self._rows > self.max_rows and len(self._slots) > 1:
+                self._rows -= len(self._slots.pop(min(self._slots)))
+        return rows[resource, key]
