@@ -130,7 +130,11 @@ class LocalRun:
             seed=config.seed,
         )
         limits = f"{config.partition_write_limit:g} WCU and {config.partition_read_limit:g} RCU"
-        self._say(f"DynamoDB (moto, and the partition model: {limits} a second) at {self.dynamodb.url}")
+        partitions = "one for each key" if config.partitions is None else f"{config.partitions} in each table and index"
+        self._say(
+            f"DynamoDB (moto, and the partition model: {limits} a second, partitions: {partitions}) "
+            f"at {self.dynamodb.url}"
+        )
 
     async def _start_functions(self) -> None:
         rng = random.Random(self.config.seed)

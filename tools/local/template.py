@@ -24,6 +24,7 @@ LAYER = "AWS::Lambda::LayerVersion"
 ALIAS = "AWS::Lambda::Alias"
 VERSION = "AWS::Lambda::Version"
 REPLICATION_GROUP = "AWS::ElastiCache::ReplicationGroup"
+ENDS = ("Configuration", "Primary", "Reader")
 API = "AWS::ApiGatewayV2::Api"
 ROUTE = "AWS::ApiGatewayV2::Route"
 INTEGRATION = "AWS::ApiGatewayV2::Integration"
@@ -139,7 +140,7 @@ def read_stack(folder: Path, *, redis_port: int, api_url: str) -> Stack:
         if artifact["type"] == "cdk:asset-manifest":
             files = json.loads((folder / artifact["properties"]["file"]).read_text())["files"]
             assets |= {key: (folder / file["source"]["path"]).resolve() for key, file in files.items()}
-    redis = {f"{end}EndPoint.{part}": value for end in ("Configuration", "Primary") for part, value in place.items()}
+    redis = {f"{end}EndPoint.{part}": value for end in ENDS for part, value in place.items()}
     attributes = {REPLICATION_GROUP: redis, API: {"ApiEndpoint": api_url}}
     return _Template(stack.get("stackName", name), template, assets, attributes).read()
 
