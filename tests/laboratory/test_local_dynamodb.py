@@ -163,7 +163,7 @@ def test_the_timeline_shows_the_tables_keys_alone(spent):
     second = [TimelineRow(1_250, "cold", table="t", reads=1, read_rcu=0.5)]
     assert spent.meter.rows_since(1_250) == second
     assert spent.meter.rows_since(0) == [*first, replace(second[0], at_ms=1_000), *second]
-    spent.meter.max_slots = 2
+    spent.meter.max_rows = 2
     for spent.wall_ms in (1_500, 1_750):
         spent.ask("get_item", Key=key("cold"))
     assert [row.at_ms for row in spent.meter.rows_since(0)] == [1_500, 1_750]
@@ -182,6 +182,17 @@ def test_of_several_items_those_of_a_hot_partition_are_refused(spent):
     cancelled = spent.refused("transact_write_items", TransactItems=puts("hot", "cold"))
     assert cancelled["Error"]["Code"] == "TransactionCanceledException"
     assert [reason["Code"] for reason in cancelled["CancellationReasons"]] == ["ThrottlingError", "None"]
+
+
+def test_a_batch_costs_each_of_its_tables(local):
+    """What is read of one table, and of another one, is said and charged there."""
+    call_moto("CreateTable", creation_request("u", TABLE))
+    asked = {**gets("a")["RequestItems"], "u": {"Keys": [key(pk) for pk in "abc"]}}
+    read = local.ask("batch_get_item", RequestItems=asked, ReturnConsumedCapacity="TOTAL")
+    local.client.delete_table(TableName="u")
+    assert {each["TableName"]: each["CapacityUnits"] for each in read["ConsumedCapacity"]} == {"t": 1.0, "u": 1.5}
+    rows = local.meter.rows_since(0)
+    assert Counter((row.table, row.read_rcu) for row in rows) == Counter({("t", 1.0): 1, ("u", 0.5): 3})
 
 
 def setting(name, size):
@@ -317,7 +328,7 @@ def test_a_request_meets_all_rules_of_its_operation_until_one_refuses_it(rules, 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({}, "rule Input should be a valid array"),
+        ({}, "the body should be a list of rules"),
         ([rule("error", delay_ms=1)], "rule 0: .*no other fault, have a delay_ms"),
         ([rule("error", probability=1.1)], "rule 0: probability: .* less than"),
         ([rule("error", "Put")], "rule 0: operation: Input should be 'PutItem', "),

@@ -36,12 +36,29 @@ SHORT_STEP = replace(
 """A step that takes a second of CPU: 2,400 WCU/s in items of 40 KiB."""
 
 
-def test_the_strategies_differ_as_they_should():
+@pytest.fixture(scope="module")
+def runs():
+    """The step, met by each strategy."""
+    return {name: simulate(SHORT_STEP, 1, build()) for name, (_, build) in report.STRATEGIES.items()}
+
+
+def test_the_page_shows_each_strategy_and_each_bar(runs):
+    """A row of figures for each strategy, and what a bar is on, as text."""
+    late = at_most("<late>", None, 5, "ms")
+    page = report.build_page([report.summarize([run]) for run in runs.values()], [late])
+    assert page.count("<td>") == len(report.ROWS) * len(runs) + 3
+    assert re.findall("<th>([^<]+)</th><td>", page) == [*report.ROWS, "&lt;late&gt;"]
+    assert "<th></th>" + "".join(f"<th>{title}</th>" for title, _ in report.STRATEGIES.values()) in page
+    assert f"<td>{runs['alarm'].raised_seconds:g}</td>" in page
+    assert "<td>None</td><td>5 ms</td><td>no</td>" in page
+    assert all(text in page for text in report.ASSUMPTIONS)
+
+
+def test_the_strategies_differ_as_they_should(runs):
     """On a step, no mitigation fails for good, the sources never notice, and the rest is relieved in time.
 
     A person comes after minutes: by then a quarter of a rush of ten minutes is lost.
     """
-    runs = {name: simulate(SHORT_STEP, 1, build()) for name, (_, build) in report.STRATEGIES.items()}
     unrelieved = {name for name, run in runs.items() if run.relieved_seconds is None}
     # In band, a process learns of a raise with its next refusal, and a thousand of them write little each.
     assert unrelieved - {"in_band"} == {"none", "sources"}
