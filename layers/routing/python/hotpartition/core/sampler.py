@@ -44,7 +44,7 @@ _new_tuple = tuple.__new__  # the named tuple's own `__new__` takes as long as a
 class LoadSampler:
     """Counts WCU or RCU per collection and slot, and says when a request crosses a sampling point.
 
-    It keeps the collections of one slot, which are no more than a process has requests in 250 ms.
+    It keeps the collections of one slot: no more than items are written, or pages read, by a process in 250 ms.
     """
 
     def __init__(self, *, environment_id: str, sampling_distance: float, random: Callable[[], float]) -> None:
