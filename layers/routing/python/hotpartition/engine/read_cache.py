@@ -347,12 +347,9 @@ class ReadCache(Generic[ValueT]):
                 look = self._look(key) if wait_ms is None else self._wait_for_fleet(key, wait_ms)
                 if look.held is not None and look.is_enough:
                     flights[key].entry, found[key] = look.held, (look.held, look.origin)
+                    self._land(key, flights[key])  # its threads do not wait for the others
                 else:
                     looks[key] = look
-            if not looks:
-                return found
-            for key in found:  # whose threads do not wait for the others
-                self._land(key, flights[key])
             read_at_ms = self._now_ms()
             loaded = _try_load(load, list(looks))
             for key, look in looks.items():
