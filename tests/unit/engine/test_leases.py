@@ -207,3 +207,11 @@ def test_a_write_that_lost_its_lease_gives_up_when_its_time_is_up(world):
     with pytest.raises(type(KEY_RANGE_THROTTLE)):
         world.writer().write(new_message())
     assert world.table.calls.count("put c") < 20
+
+
+def test_what_a_process_keeps_of_keys_is_not_in_its_representation(world):
+    """It ends up in logs, and would be worked out while other threads change what is kept."""
+    world.place()
+    leases = world.subject.leases
+    assert "c" in leases._held
+    assert "'c'" not in f"{leases!r} {world.subject!r}"

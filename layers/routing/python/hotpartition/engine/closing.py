@@ -44,7 +44,7 @@ class Closing:
     refusal: Refusal | None = None
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Closer:
     """Closes routes, step by step: a close that is left at any of them does no harm.
 

@@ -31,7 +31,7 @@ _ITEMS = CELLS + 2
 """More than a shard of a counter has items."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Adder:
     """Adds to counters. One per execution environment, or one per process; safe under threads if its writer is."""
 
@@ -144,7 +144,7 @@ class Adder:
         return keys_of_hashed(route, collection, addition.request_token, None, self.form, choices=self.choices)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Summer:
     """Sums counters up. One per execution environment, or one per process; safe under threads."""
 

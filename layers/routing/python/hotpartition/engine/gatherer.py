@@ -72,7 +72,7 @@ class _Search(Generic[KeyT, ItemT]):
     copies: list[Copy[ItemT]] = field(default_factory=list)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Gatherer(Generic[KeyT, ItemT]):
     """Reads pages and single items of collections. Safe under threads if its store is."""
 

@@ -78,7 +78,7 @@ class _Mark:
     refused_since_ms: int = 0
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class InBandCounting(WriteCounting):
     """`WriteCounting` of marked keys, which raises hot ones. Safe under threads."""
 

@@ -48,7 +48,7 @@ class _Counted:
     """The last bucket that a sample could not be added to."""
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class InBandCooling:
     """Counts writes to raised keys, and closes those that have cooled. Safe under threads."""
 

@@ -32,7 +32,7 @@ class _LookUp(NamedTuple):
     pause_ms: int
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class JournalRoutes:
     """`Routes` by the journal alone."""
 

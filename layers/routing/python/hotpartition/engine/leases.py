@@ -41,7 +41,7 @@ class _Lease(NamedTuple):
     read_at_ms: int
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Leases:
     """The leases of one process. Safe under threads."""
 

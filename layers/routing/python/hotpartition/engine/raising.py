@@ -36,7 +36,7 @@ class Raised:
     is_made: bool = True
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Raiser:
     """Adds generations to routes, at their beginning and at each close that lies behind it."""
 

@@ -198,7 +198,7 @@ class _Changes:
         return read_at_ms <= max(self.at_ms.get(subject, self.all_at_ms), self.all_at_ms)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class ReadCache(Generic[ValueT]):
     """Serves values that were loaded a moment ago. One per process. Safe under threads."""
 

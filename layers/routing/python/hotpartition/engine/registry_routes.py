@@ -49,7 +49,7 @@ class _Unconfirmed(NamedTuple):
 _NOTHING_UNCONFIRMED = _Unconfirmed(frozenset(), -MAX_LOOKUP_PAUSE_MS, LOOKUP_PAUSE_MS)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class RegistryRoutes:
     """`Routes` by Redis and the journal.
 

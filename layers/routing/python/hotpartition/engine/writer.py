@@ -59,7 +59,7 @@ class _Write(Generic[FoundT]):
     untried: list[Placement] = field(default_factory=list)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Writer:
     """Places writes of items, and counts all writes. One per execution environment, or one per process."""
 
