@@ -28,11 +28,11 @@ class Raised(World):
         self.raise_to(8, START - 5_000)
         self.subject = self.writer().writer
 
-    def place(self, time_ms=None, *, after_ms=0):
+    def place(self, time_ms=None, *, after_ms=0, conversation_id="c"):
         """Place a message of a time, by default the present, which comes first; return whether it goes to a shard."""
         self.clock.now_ms += after_ms
-        key = build_key("c", message_id(self.clock.now_ms if time_ms is None else time_ms, 1))
-        return self.subject.place(key, size_bytes=100).partition_key != "c"
+        key = build_key(conversation_id, message_id(self.clock.now_ms if time_ms is None else time_ms, 1))
+        return self.subject.place(key, size_bytes=100).partition_key != conversation_id
 
     def meet(self, time_ms, date_ms):
         """Place an item that others may create as well, given what was just read; return whether on a shard."""
@@ -153,6 +153,23 @@ def test_no_write_waits_for_another_ones_look(world):
     world.table.on_call = place_meanwhile
     assert world.place(after_ms=11 * MINUTE)
     assert others == [False]
+
+
+def test_keys_are_looked_up_beside_each_other(world):
+    """While one look is under way, hardly any other key has to take its base key."""
+    others, placed = [f"c{number}" for number in range(20)], []
+    for each in others:
+        world.raise_to(8, START - 5_000, conversation_id=each)
+
+    def place_meanwhile(words):
+        if words == "get c":
+            placed.extend(world.place(conversation_id=each) for each in others)
+
+    assert all(world.place(conversation_id=each) for each in ["c", *others])
+    world.table.on_call = place_meanwhile
+    assert world.place(after_ms=11 * MINUTE)
+    assert len(placed) == len(others)
+    assert sum(placed) > len(others) / 2
 
 
 def test_who_must_meet_has_its_lease_from_what_it_has_just_read(world):
