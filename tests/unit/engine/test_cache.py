@@ -308,6 +308,13 @@ TIMETABLES = {
         1 a load takes 0
         1 a within 200: 201 from dynamodb, 0 ms old
     """,
+    "what is served since a load failed is for all threads that wait": """
+        0 DynamoDB refuses
+        0 a load takes 100
+        0 a: last from redis, 550 ms old
+        50 Redis gets last of 500
+        60 a: last from l1, 550 ms old
+    """,
     "an error is that of all threads that wait; after a death one of them loads": """
         0 Redis goes
         0 DynamoDB refuses
@@ -370,6 +377,15 @@ def test_an_error_that_is_excused_leaves_the_last_value_up_to_the_bound():
         process.get(KEY, lambda: 1 / 0)
 
 
+def test_unless_said_otherwise_only_a_refusal_is_excused():
+    world = World(store=None)
+    process = world.process("a")
+    process.get(KEY, lambda: (["value"], 1.0))
+    world.engine.now = 2.0
+    with pytest.raises(ZeroDivisionError):
+        process.get(KEY, lambda: 1 / 0)
+
+
 def test_what_passes_the_bound_while_others_are_loaded_is_loaded_too():
     """Several values are each as fresh as one, also where Redis has a stale one."""
     world, served = World(), []
@@ -387,6 +403,24 @@ def test_what_passes_the_bound_while_others_are_loaded_is_loaded_too():
     world.at(1_200, lambda: ask([KEY, OTHER]))
     world.run()
     assert served == [["0", "20"], ["4200", "1200"]]
+
+
+def test_a_thread_does_not_wait_for_values_that_it_did_not_ask_for():
+    """Redis responds after 10 ms, and loading the other value takes 20."""
+
+    class SlowPages(Pages):
+        def get(self, *place):
+            world.engine.delay(10)
+            return super().get(*place)
+
+    world, ended_ms = World(), []
+    process = world.process("a")
+    process.store = SlowPages(world)
+    world.at(0, lambda: world.process("b").get(OTHER, world.load))
+    world.at(100, lambda: process.get_many([OTHER, KEY], lambda keys: {key: world.load() for key in keys}))
+    world.at(105, lambda: process.get(OTHER, world.load) and ended_ms.append(world.now_ms))
+    world.run()
+    assert (ended_ms, world.loads) == ([110], 2)
 
 
 def test_many_changes_take_bounded_memory():
