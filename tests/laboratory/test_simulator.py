@@ -65,6 +65,8 @@ def test_the_strategies_differ_as_they_should(runs):
     assert runs["in_band"].raised_seconds < 2.0
     assert runs["none"].writes.failed > 10 * max(1, runs["ours"].writes.failed)
     assert runs["sources"].raises == ()
+    # Each write and each read asks Redis for N.
+    assert runs["sources"].cost.redis_commands > runs["sources"].writes.requests
     assert runs["sources"].writes.failed > 0.8 * runs["none"].writes.failed
     assert runs["ours"].raised_seconds < 2.0
     assert runs["ours"].on_shards_seconds < 4.0

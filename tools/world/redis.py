@@ -1,6 +1,6 @@
 """Redis: a cluster of a few nodes of fakeredis, each with a replica, latency and bad days.
 
-What clients see are redis-py's own methods and errors, so the product's own adapters run on it unchanged. Each node's
+What clients see are redis-py's own values and errors, so the product's own adapters run on it unchanged. Each node's
 replica lags: a failover takes its place and forgets what had not arrived there, as asynchronous replication does.
 
 fakeredis runs commands without the text of its protocol and its queue of responses, which take half as long again.
@@ -46,9 +46,8 @@ ATTEMPTS = 2
 _READS = frozenset({"EXISTS", "GET", "GETRANGE", "HGET", "HPEXPIRETIME", "HPTTL", "SSCAN", "TYPE", "XREAD", "ZSCORE"})
 """Commands that no replica has to repeat."""
 _WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
-_CLIENT = Redis(connection_pool=ConnectionPool(protocol=2))
-"""Never connected. All clients start as copies of it: making one anew takes as long as three commands."""
-_PARSERS: Mapping[Any, Callable[..., Any]] = dict(_CLIENT.response_callbacks)
+_PARSERS: Mapping[Any, Callable[..., Any]] = dict(Redis(connection_pool=ConnectionPool(protocol=2)).response_callbacks)
+"""How redis-py reads responses, by command."""
 
 
 class _Clock:
@@ -181,11 +180,10 @@ class RedisServer:
         return sorted(self._places)
 
 
-class RedisClient(Redis):
-    """One client of redis-py, which blocks the calling task."""
+class RedisClient:
+    """What the product uses of redis-py's client. It blocks the calling task."""
 
     def __init__(self, server: RedisServer, *, timeout_seconds: float, owner: Process | None = None) -> None:
-        vars(self).update(vars(_CLIENT))
         self._server = server
         self._timeout = timeout_seconds
         self._owner = owner

@@ -220,8 +220,10 @@ class CountingRoutes(SetRoutes):
 
     def _ask(self, conversation_id: str) -> int:
         """Ask for N; 0 while Redis is away or knows none."""
+        key = SOURCES_KEY.format(conversation_id)
         try:
-            return int(self._client.zscore(SOURCES_KEY.format(conversation_id), "n") or 0)
+            (count,) = self._client.run_together(key, ("ZSCORE", key, "n"))
+            return int(count or 0)
         except RedisError:
             return 0
 
