@@ -213,7 +213,7 @@ class ExecutionEnvironment:
         self._on_change(self)
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Wait until the process ends, and say so to whoever waits for it."""
+        """Wait until the process ends; what it has under way fails then."""
         if self._is_killed:
             await kill(process)
         asyncio.get_running_loop().call_later(INIT_SECONDS, self._give_up, process)
