@@ -138,6 +138,7 @@ def test_only_what_can_be_hot_is_judged_and_what_is_quiet_is_forgotten(hot, monk
     at(hot, 19_000, hot.registry.routes.clear)
     hot.consumer().run(run_ms=26_000)
     assert sorted(name for name, _ in last_ms) == ["decide", "find_heat"]
+    assert ("decide", "c") in last_ms
     assert max(last_ms.values()) < start_ms + 17_000
     assert not hot.registry.routes
 
