@@ -19,10 +19,12 @@ from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Route
+from hotpartition.redis.cluster import route_key
 from support.builders import World, route_of
 from support.events import FakeContext, load_handler
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS
+from support.tables import TABLE_NAME
 
 NOW_MS = START_MS + 6_000
 HOUR_MS, DAY_MS = 3_600_000, 24 * 3_600_000
@@ -38,8 +40,9 @@ def world():
 
 class TestHot:
     def test_what_is_read_is_ranked_with_what_is_written(self, world):
-        """Each by its share of what makes hot: 4,000 RCU/s before 1,600 WCU/s; then the newest raises."""
-        for collection, wcu, rcu in (("written", 400, 0), ("both", 25, 250), ("read", 0, 1_000)):
+        """Each by its share of what makes hot: 4,000 RCU/s before 1,600 WCU/s, 2,000 behind; then the newest raises."""
+        loads = ("written", 400, 0), ("both", 25, 250), ("read", 0, 1_000), ("less", 0, 500)
+        for collection, wcu, rcu in loads:
             for slot in range(NOW_MS // 250 - 24, NOW_MS // 250):
                 if wcu:
                     world.reports.send(Report(collection, slot, "e", wcu, NOW_MS, 0))
@@ -48,14 +51,25 @@ class TestHot:
         world.reports.append(0, "malformed")
         for i in range(5):
             world.table.routes[f"c{i}"] = JournalEntry(route_of((2, i)), i)
-        hot = world.operations().hot_keys.list_hot(4)
+        hot = world.operations().hot_keys.list_hot(5)
         assert [(row.collection, row.wcu_per_second, row.rcu_per_second) for row in hot.rows] == [
             ("read", 0, 4_000),
             ("written", 1_600, 0),
+            ("less", 0, 2_000),
             ("both", 100, 1_000),
             ("c4", 0, 0),
         ]
-        assert hot.active == 3
+        assert hot.active == 4
+
+    def test_while_redis_has_no_answer_the_journal_names_n(self, world):
+        """Also that of a hot key which is not among those raised last."""
+        for name, shard_count in (("c", 4), ("newer", 2)):
+            world.clock.now_ms += 1
+            world.raise_to(shard_count, 0, conversation_id=name)
+        for slot in range(NOW_MS // 250 - 24, NOW_MS // 250):
+            world.reports.send(Report("c", slot, "e", 400, NOW_MS, 0))
+        world.registry.is_down = True
+        assert [(row.collection, row.shard_count) for row in world.operations().hot_keys.list_hot(1).rows] == [("c", 4)]
 
     def test_a_refused_look_at_the_journal_is_repeated(self, world):
         world.raise_to(2, 0)
@@ -85,6 +99,7 @@ class TestRaise:
         world.table.routes["c"] = JournalEntry(known, NOW_MS)
         done = world.operations().raise_by_hand("c", count, since_ms=since_ms)
         assert (done.changed, done.shard_count_before) == (not before, before)
+        assert done.shard_count == max(count, before)
         assert [message for message, _ in world.telemetry.events] == ["raise by hand"]
         route = world.table.routes["c"].route
         assert route == world.registry.routes["c"]
@@ -224,6 +239,44 @@ class TestComparing:
         put(world, "c", route_of((4, 5), (8, 9)), None)
         world.routing_items.page = lambda *_: stale
         assert compare_all(world.reconciler())[1] == {}
+
+    @pytest.mark.parametrize(
+        ("compare", "reads"),
+        [
+            (lambda check: check.show("c").agreement, ["get", "read"]),
+            # Redis is read once for the index, and once for the item itself.
+            (lambda check: compare_all(check, repairs=True)[1]["c"], ["get", "get", "read"]),
+        ],
+        ids=["show", "verify"],
+    )
+    def test_a_raise_meanwhile_is_not_called_ahead_of_the_journal(self, world, monkeypatch, compare, reads):
+        """Redis is read before the journal: read after it, it would show what the journal has learned since."""
+        put(world, "c", route_of((4, 5)), None)
+        seen, raised = [], route_of((4, 5), (8, 9))
+
+        def watch(store, name):
+            read = getattr(store, name)
+
+            def noted(*place):
+                seen.append(name)
+                if len(seen) == len(reads):
+                    put(world, "c", raised, raised)
+                return read(*place)
+
+            monkeypatch.setattr(store, name, noted)
+
+        watch(world.registry, "get")
+        watch(world.routing_items, "read")
+        assert compare(world.reconciler()) is Agreement.MISSING_IN_REGISTRY
+        assert seen == reads
+        assert world.table.reasons == {}
+
+    def test_foreign_data_in_redis_is_no_route(self, world):
+        """A route in its place is missing there; shown alone, Redis has no answer."""
+        put(world, "c", route_of((4, 5)), None)
+        world.registry.server.do("SET", route_key(TABLE_NAME, "c"), "foreign")
+        assert compare_all(world.reconciler())[1] == {"c": Agreement.MISSING_IN_REGISTRY}
+        assert world.reconciler().show("c").agreement is Agreement.UNKNOWN
 
     @pytest.mark.parametrize(("budget_ms", "parts"), [(0, 3), (60_000, 1)])
     def test_without_a_registry_every_route_is_read_once(self, compared, monkeypatch, budget_ms, parts):
