@@ -96,7 +96,7 @@ class Offered:
 
     def may_be_gone(self, at: float, clock_error: float) -> bool:
         """Say whether it may be deleted, or have expired, by then."""
-        has_expired = self.expires_at - clock_error < at
+        has_expired = self.expires_at - clock_error <= at and self.expires_at < inf
         return has_expired or any(deletion.started_at <= at for deletion in self.deletions)
 
 

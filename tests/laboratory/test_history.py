@@ -180,6 +180,7 @@ EXPIRING = [
     ([saw("d1", 4.0), saw(None, 5.0)], ""),
     ([saw("d1", 6.0)], "resurrected"),
     ([saw(None, 4.0)], "missing"),
+    ([saw("d1", 4.0), saw(None, 4.5)], ""),  # at the very moment
     ([saw("d1", 4.0), saw("d1", 6.0, bound_seconds=5.0, **EVENTUAL)], "resurrected"),
 ]
 STALENESS = [
@@ -208,6 +209,13 @@ STALENESS = [
 def test_one_message_shows_one_fault(records, fault):
     """Or none. What is changed, or expires, is message 1, acknowledged at 1."""
     assert faults(history(*records)) == ({fault: 1} if fault else {})
+
+
+def test_what_has_expired_is_not_read_even_if_its_write_was_not_acknowledged():
+    """However late it was stored, its expiry is the one that was offered; it is exact to within the clocks."""
+    unanswered = wrote(at=inf, expires_at=5.0)
+    assert faults(history(unanswered, saw("d1", 4.0), saw("d1", 5.3), clock_error=0.4)) == {}
+    assert faults(history(unanswered, saw("d1", 5.5), clock_error=0.4)) == {"resurrected": 1}
 
 
 def test_expiry_is_judged_to_within_what_the_clocks_are_off():
