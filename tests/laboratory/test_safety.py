@@ -17,6 +17,7 @@ from hotpartition.engine.read_cache import ReadCache
 from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.table import item_calls
 from hotpartition.table.schema import CHANGES
+from hotpartition_messages import writing
 from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS, TRUSTING, break_product
 from tools.figures import Outcome, plain
 from tools.scenarios import counter_faults, read_rush
@@ -25,6 +26,7 @@ from tools.scenarios.message_faults import HUNT
 from tools.scenarios.read_rush import ReadRush, run_rush
 from tools.scenarios.table_faults import build_fault_plan
 from tools.scenarios.table_faults import run as run_table
+from tools.world.record import Record
 from tools.world.run import simulate
 from tools.world.scenario import HOT, Changes, Readers
 from tools.world.strategies import ours
@@ -46,6 +48,13 @@ POLLED = replace(
     readers=Readers(poll_limits=(1, 50)),
 )
 """A conversation that is hot at once, written late and polled with small and usual pages; nothing fails."""
+NAMELESS = replace(
+    HUNT,
+    seconds=3.0,
+    clients=replace(HUNT.clients, minting_share=0.0),
+    writers=replace(HUNT.writers, death=0.1),
+)
+"""The server mints all ids, and often dies before it names them."""
 RUSH = ReadRush(name="small", description="A fiftieth.", seconds=3.0, copies=3, scale=0.02, writes_per_second=1_000.0)
 
 
@@ -56,6 +65,7 @@ def run_messages(seed, scenario=HUNT, **more):
 RUNS = {
     "messages": run_messages,
     "messages that are polled": partial(run_messages, scenario=POLLED),
+    "messages without ids": partial(run_messages, scenario=NAMELESS),
     "counters": partial(run_tokens, additions=400),
     "a short hunt": partial(run_messages, scenario=replace(HUNT, seconds=3.0)),
     "tables": partial(run_table, seconds=7.0),
@@ -99,6 +109,7 @@ BOUND = {"dynamodb answered IdempotentParameterMismatchException": 1}
         ("messages", 1, {"acknowledged": 301, "reads": 101, "raises": 1, **REMOVED}),
         # However long a walk over the pages takes, and however late writes are acknowledged.
         ("messages that are polled", 1, {"acknowledged": 201, "reads": 4}),
+        ("messages without ids", 4, {"acknowledged": 101, "reads": 21}),
         # A cancelled transaction binds its token in odd seeds, and leaves it free in even ones.
         ("counters", 1, {"attempts": 401, "reads": 2, "raises": 2, **USUAL, **BOUND}),
         ("counters", 2, {}),
@@ -175,6 +186,10 @@ def keep_for_ever(cache, key, load, **limits):
     return read_once[key]
 
 
+def do_nothing(*_):
+    """Take the place of a check, or of a note."""
+
+
 def run_old(seed):
     return run_rush(replace(RUSH, seconds=5.0), seed)
 
@@ -194,6 +209,19 @@ BROKEN = {
         name: (replaced, partial(run_messages, scenario=BUSY), range(1, 21), UNDONE)
         for name, replaced in CHANGE_MUTATIONS.items()
     },
+    "an entity tag is not checked": (
+        [(writing, "_check_tag", do_nothing)],
+        partial(run_messages, scenario=BUSY),
+        range(1, 21),
+        {"misstated"},
+    ),
+    # Of the judge: it then takes what was stored under an id that no response named for something never offered.
+    "offers without an id are forgotten": (
+        [(Record, "note_nameless", do_nothing)],
+        RUNS["messages without ids"],
+        (4, *range(1, 9)),
+        {"phantom"},
+    ),
     "a table's reads trust Redis": (
         [(RegistryRoutes, "learn", take_word)],
         partial(run_table, seconds=8.0),

@@ -196,21 +196,29 @@ class ChangingClients(_Clients):
         if self.random.random() < self.scenario.changes.deletions:
             self._run(target, lambda writer: writer.delete(target), None)
             return
+        read_at = inf
         if self.random.random() < MATCHING_SHARE:
-            tag = self._read_tag(place)
+            tag, read_at = self._read_tag(place), self.engine.now
             if tag is None:
                 return
             target = replace(target, if_match=frozenset({tag}))
         self._edits += 1
         sender = self.record.sender_of(conversation_id, message_id)
         body = f"edit {self._edits}"
-        self._run(target, lambda writer: writer.edit(target, Edit(body=body)), digest_of(sender, body))
+        edit, digest = Edit(body=body), digest_of(sender, body)
+        self._run(target, lambda writer: writer.edit(target, edit), digest, read_at=read_at)
 
-    def _run(self, target: Target, change: Callable[[MessageWriter], object], digest: str | None) -> None:
-        """Change a message, and repeat what was refused or lost; `digest`: of what it is edited to."""
+    def _run(
+        self, target: Target, change: Callable[[MessageWriter], object], digest: str | None, *, read_at: float = inf
+    ) -> None:
+        """Change a message, and repeat what was refused or lost.
+
+        `digest`: of what it is edited to; `read_at`: when the state was read that it must still have.
+        """
         place, engine = (target.conversation_id, target.message_id), self.engine
         began, ended = engine.now, inf
         for attempt in self._attempts(self.scenario.clients.attempts):
+            sent_at = engine.now
             try:
                 self._send(change)
             except _REFUSALS:
@@ -226,6 +234,8 @@ class ChangingClients(_Clients):
                 return
             else:
                 ended = engine.now
+                if self.record.was_changed(*place, after=read_at, before=sent_at):
+                    self.record.note_misstated(*place, "was edited, with the tag of a state that it had no longer")
                 break
         self.record.note_change(*place, began=began, ended_at=ended, digest=digest)
 

@@ -45,6 +45,11 @@ class Record(History):
         """Tell who sent a message, as its digest says."""
         return self.offers[conversation_id][message_id].digest.partition(" ")[0]
 
+    def was_changed(self, conversation_id: str, message_id: str, *, after: float, before: float) -> bool:
+        """Say whether an item is known to have been changed between two moments."""
+        changes = self.offers[conversation_id][message_id].changes
+        return any(after < change.started_at and change.ended_at < before for change in changes)
+
     def note_offer(
         self,
         conversation_id: str,
