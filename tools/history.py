@@ -50,7 +50,7 @@ class Change:
 
     started_at: float
     ended_at: float = inf
-    """Infinite: nobody knows whether it was done."""
+    """Infinite: it is unknown whether it was done."""
     digest: str | None = None
     """Of the content that the edit gave, and no other write."""
     token: str | None = None

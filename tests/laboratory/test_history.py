@@ -110,6 +110,7 @@ READS = [
     ([*THREE, read(3, 2, 1, newest_first=True)], ""),
     ([*THREE, wrote(4, at=10.0), offered(5), read(1, 2, 3), read(1, 2, 3, 4, 5), read(1, 2, 3, 4, at=11.0)], ""),
     ([*THREE, read(1, 3)], "missing"),
+    ([*THREE, read(1, 3, ended_at=inf, is_gathered=True)], "missing"),  # a poll has no end; what never expires is due
     ([*THREE, read(1, 2, 3, 3)], "duplicated"),
     ([*THREE, read(1, 3, 2)], "out_of_order"),
     ([*THREE, read(2, 3, 1, newest_first=True)], "out_of_order"),
