@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import redis
 
+from hotpartition_messages.message_ids import mint_message_id
 from stack import (
     HOT_WCU,
     Recorder,
@@ -92,9 +93,12 @@ def test_write_environments_killed_in_mid_request_lose_nothing(stack, conversati
             wait_for(lambda number=number: load.counts["acknowledged"] >= number * HOT_WCU / 2)
             stack.kill("write_message")
 
+    def mint(_, now, rng):
+        return mint_message_id(int(now * 1000), rng.getrandbits)
+
     # Slow puts, so that the environment is likely to have one under way.
     stack.set_faults({"operation": "PutItem", "fault": "delay", "probability": 0.5, "delay_ms": 60})
-    stack.offer(conversation, rate=HOT_WCU, seconds=3, during=kill, load=load)
+    stack.offer(conversation, rate=HOT_WCU, seconds=3, during=kill, load=load, mint=mint)
     stack.set_faults()
     assert stack.status()["functions"]["write_message"]["killed"] == killed_before + 4
     assert_read_back(stack, conversation, load, excused=GATEWAY_FAILURE)

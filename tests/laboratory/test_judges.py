@@ -20,7 +20,7 @@ import pytest
 from hotpartition.core.route import Close, Generation
 from tools.history import FAULTS, Read, Seen, Verdict
 from tools.local.metering import TimelineRow
-from tools.play.client import Client, HttpApi, Recorder, Response
+from tools.play.client import NO_RESPONSE, Client, HttpApi, Recorder, Response
 from tools.play.demo import Demonstration
 from tools.play.detect import Detection, Heat
 from tools.play.example import DEVICES, HOT_SITE, DevicesApi, EveryView
@@ -282,6 +282,37 @@ def test_a_read_follows_its_cursors_from_its_first_page(last, ids):
     (read_,) = client.recorder.reads
     assert (is_all, read_.complete) == (len(ids) == 2, len(ids) == 2)
     assert ([seen.message_id for seen in read_.messages], read_.started_at) == (ids, 2)
+
+
+NAMED = {"message_id": "7"}
+
+
+@pytest.mark.parametrize(
+    ("responses", "sent", "stored", "nameless"),
+    [
+        ([Response(201, NAMED)], [None], ["7"], 0),
+        ([Response(429, NAMED), NO_RESPONSE, Response(201, NAMED)], [None, "7", "7"], ["7"], 0),
+        ([NO_RESPONSE], [None], [], 1),
+        ([Response(503)], [None], [], 1),
+    ],
+)
+def test_a_write_without_an_id_is_repeated_under_the_one_that_a_refusal_names(responses, sent, stored, nameless):
+    """Without one, it could be stored twice: it is not repeated then, and it is unknown whether it is stored."""
+    left, ids = iter(responses), []
+
+    async def respond(_, message):
+        ids.append(message.get("message_id"))
+        return next(left)
+
+    api, recorder = SimpleNamespace(write=respond), Recorder()
+    client = Client(api=api, recorder=recorder, rng=Random(1), now=lambda: 1.0, mint=lambda *_: None, replay_share=0.0)
+    asyncio.run(client.write(Offer(0.0, "c", "s", "b")))
+    assert (ids, recorder.acknowledged_ids("c"), recorder.nameless.total()) == (sent, stored, nameless)
+
+
+def test_the_server_mints_half_of_the_ids():
+    rng = Random(1)
+    assert 400 < [HttpApi(None, "", 1).mint(None, 1.0, rng) for _ in range(1_000)].count(None) < 600
 
 
 class Stored:

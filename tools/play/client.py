@@ -33,12 +33,13 @@ REQUEST_TIMEOUT_SECONDS = 120.0
 """Far more than a gateway takes to respond that a function did not: a busy machine breaks no request off."""
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 2.0
+CLIENT_MINTED_SHARE = 0.5
 REPLAY_SHARE = 0.02
 REPLAY_DELAY_SECONDS = 0.5
 PAGE_LIMIT = 100
 
-Mint = Callable[[Offer, float, random.Random], str]
-"""Mints an item's id from the time and randomness."""
+Mint = Callable[[Offer, float, random.Random], str | None]
+"""Mints an item's id from the time and randomness; None leaves that to the server."""
 Part = tuple[str, Callable[[str], bool]]
 """A conversation, and whether a message id lies in the part of it that is read."""
 Due = Iterable[tuple[float, Callable[[], Coroutine[Any, Any, object]]]]
@@ -77,10 +78,10 @@ class HttpApi:
         self._url = url.rstrip("/")
         self._free = asyncio.Semaphore(connections)
 
-    def mint(self, offer: Offer, now: float, rng: random.Random) -> str:
-        """Mint the id of a message, so that it can be written again whatever became of it."""
+    def mint(self, offer: Offer, now: float, rng: random.Random) -> str | None:
+        """Mint the ids of half of all messages; the server mints the others'."""
         del offer
-        return mint_message_id(int(now * 1000), rng.getrandbits)
+        return mint_message_id(int(now * 1000), rng.getrandbits) if rng.random() < CLIENT_MINTED_SHARE else None
 
     def find_part(self, name: str) -> Part:
         """Find the conversation that is read by a name, and which of its messages."""
@@ -167,15 +168,21 @@ class Client:
 
     async def write(self, offer: Offer) -> None:
         """Write one message, again with the same id while it is refused, and record the outcome."""
-        recorder, offered_at = self.recorder, self.now()
+        recorder, place, offered_at = self.recorder, offer.conversation_id, self.now()
+        message = {"sender": offer.sender, "body": offer.body}
+        digest = content_digest(place, offer.sender, offer.body)
         message_id = (self.mint or self.api.mint)(offer, offered_at, self.rng)
-        digest = content_digest(offer.conversation_id, offer.sender, offer.body)
-        recorder.note_offer(offer.conversation_id, message_id, digest, offered_at=offered_at)
+        if message_id is not None:
+            message["message_id"] = message_id
+            recorder.note_offer(place, message_id, digest, offered_at=offered_at)
         recorder.counts["offered"] += 1
-        recorder.offered_at.append((offered_at, offer.conversation_id))
-        if await self._store(offer, message_id, digest) and self.rng.random() < self.replay_share:
+        recorder.offered_at.append((offered_at, place))
+        if not await self._store(place, message, digest):
+            if "message_id" not in message:
+                recorder.note_nameless(place, digest)
+        elif self.rng.random() < self.replay_share:
             await asyncio.sleep(REPLAY_DELAY_SECONDS)
-            recorder.counts["replays"] += await self._store(offer, message_id, digest)
+            recorder.counts["replays"] += await self._store(place, message, digest)
 
     async def read(
         self, name: str, *, order: Order, consistency: Consistency, limit: int, most_pages: float = inf
@@ -208,20 +215,26 @@ class Client:
         )
         return cursor is None
 
-    async def _store(self, offer: Offer, message_id: str, digest: str) -> bool:
-        """Offer a message until it is stored or given up."""
-        recorder, place = self.recorder, offer.conversation_id
-        message = {"sender": offer.sender, "body": offer.body, "message_id": message_id}
+    async def _store(self, place: str, message: dict[str, str], digest: str) -> bool:
+        """Offer a message until it is stored or given up; learns the message's id if the server mints it."""
+        recorder = self.recorder
         async for _, response in self._attempts(f"write to {place}", lambda: self.api.write(place, message)):
             if response is not NO_RESPONSE:
                 recorder.queued_seconds.append(response.queued_seconds)
             recorder.counts["throttled"] += response.status in REFUSED
             if response.status in OK:
+                message_id = message.setdefault("message_id", str(response.body.get("message_id")))
                 if response.body.get("message_id") != message_id:
                     recorder.notes.append(f"a write of {message_id} was acknowledged as {response.body}")
                 recorder.counts["acknowledged"] += 1
                 recorder.note_acknowledged(place, message_id, digest, self.now())
                 return True
+            if "message_id" not in message:
+                if response.status not in REFUSED or "message_id" not in response.body:
+                    # The outcome is unknown and there is no id to repeat it with: a repetition could store it twice.
+                    return False
+                message["message_id"] = response.body["message_id"]
+                recorder.note_offer(place, message["message_id"], digest)
         recorder.counts["rejected"] += 1
         return False
 
