@@ -20,6 +20,7 @@ import pytest
 from hotpartition.core.route import Close, Generation
 from tools.history import FAULTS, Read, Seen, Verdict
 from tools.local.metering import TimelineRow
+from tools.play.__main__ import parse_arguments
 from tools.play.client import NO_RESPONSE, Client, HttpApi, Recorder, Response
 from tools.play.demo import Demonstration
 from tools.play.detect import Detection, Heat
@@ -313,6 +314,19 @@ def test_a_write_without_an_id_is_repeated_under_the_one_that_a_refusal_names(re
 def test_the_server_mints_half_of_the_ids():
     rng = Random(1)
     assert 400 < [HttpApi(None, "", 1).mint(None, 1.0, rng) for _ in range(1_000)].count(None) < 600
+
+
+@pytest.mark.parametrize(
+    "arguments", ["demo --duration 0", "example --duration abc", "soak --seconds -1", "detect --trials 0"]
+)
+def test_a_run_says_what_it_can_be_given(arguments, capsys):
+    assert parse_arguments(["demo", "--duration", "0.5"]).duration == 0.5
+    with pytest.raises(SystemExit):
+        parse_arguments(arguments.split())
+    *_, option, value = arguments.split()
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"{option}: '{value}' should be a" in said
+    assert "number that is more than 0 and at most" in said
 
 
 class Stored:

@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,36 @@ from tools.play.workload import DEFAULT_DURATION_SECONDS, WorkloadError
 
 BROKEN, INTERRUPTED = 2, 130
 """Exit statuses when there was no run to judge, and when it was stopped."""
+
+
+def up_to(most: int, number: type[int | float]) -> Callable[[str], float]:
+    """Build what parses a number that is more than 0 and not too large."""
+
+    def parse(text: str) -> float:
+        with suppress(ValueError):
+            if 0 < (value := number(text)) <= most:
+                return value
+        kind = "a whole number" if number is int else "a number"
+        raise argparse.ArgumentTypeError(f"{text!r} should be {kind} that is more than 0 and at most {most:,}")
+
+    return parse
+
+
+SECONDS, TRIALS = up_to(86_400, float), up_to(1_000, int)
 SEED = {"--seed": {"type": int, "default": 1, "help": "of the workload and the clients (1)"}}
-PLAYED = {"--duration": {"type": float, "default": DEFAULT_DURATION_SECONDS, "help": "of the workload"}, **SEED}
+PLAYED = {"--duration": {"type": SECONDS, "default": DEFAULT_DURATION_SECONDS, "help": "of the workload"}, **SEED}
 ENVIRONMENT = {"choices": ("dev", "lite"), "default": "dev", "help": "which one is shown (dev)"}
 WHEEL = {"type": Path, "required": True, "help": "hotpartition, as it is installed"}
 SOAKED = {
-    "--seconds": {"type": float, "default": 600.0, "help": "how long messages are written (600)"},
+    "--seconds": {"type": SECONDS, "default": 600.0, "help": "how long messages are written (600)"},
     "--seed": {"type": int, "help": "of load and faults; by default a new one"},
 }
 COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "demo": ("out/demo", {"--environment": ENVIRONMENT, **PLAYED}),
     "example": ("out/example", {"--wheel": WHEEL, **PLAYED}),
     "soak": ("out/soak", SOAKED),
-    "detect": ("out/detect", {"--trials": {"type": int, "default": 20}, **SEED}),
-    "read": ("out/read-trials", {"--trials": {"type": int, "default": 50}, **SEED}),
+    "detect": ("out/detect", {"--trials": {"type": TRIALS, "default": 20}, **SEED}),
+    "read": ("out/read-trials", {"--trials": {"type": TRIALS, "default": 50}, **SEED}),
     "acceptance": ("out/check", {}),
 }
 """Each command, where its results go, and its options; a module of its name runs it."""
