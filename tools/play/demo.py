@@ -131,6 +131,7 @@ class Demonstration(Run):
             f"scale: {scale.factor:.4g} of DynamoDB's own numbers: a partition takes "
             f"{scale.partition_write_limit_wcu:g} WCU/s and {scale.partition_read_limit_rcu:g} RCU/s{why}"
         )
+        yield f"starting the local run of {self.environment}"
 
     def configure(self) -> Mapping[str, Any]:
         """Choose the local run: at the scale, with closes soon if they are waited for, and no more than cores can run.
