@@ -28,7 +28,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from redis import Redis
+from redis import Redis, RedisError
 
 from hotpartition.core.freshness import LEASE_MS
 from hotpartition.core.metrics import MetricName
@@ -75,6 +75,8 @@ FILL_MS = 120
 """How long DynamoDB takes for each query during the trials, so that there is a process to be killed."""
 LATEST_KILL_SECONDS = 0.1
 RECOVERY_SECONDS = 1.0
+QUIET_SECONDS = 30.0
+"""After how long without a command Redis is taken for dead."""
 LOOK_SECONDS = 0.004
 SLACK_SECONDS = 0.1
 """Less than what lies between two leases, and more than what clocks and looks are apart."""
@@ -395,7 +397,8 @@ class ReadTrials(Run):
 def wait_for_holder(redis_port: int, lease: str) -> tuple[float, int]:
     """Wait until a process takes the lease; return when that was (Unix time), and the port that it asks Redis from."""
     free_at = time.time() + LEASE_MS / 1000  # a process may have it already
-    with Redis(port=redis_port).monitor() as monitor:  # type: ignore[no-untyped-call]
+    redis = Redis(port=redis_port, socket_timeout=QUIET_SECONDS)
+    with suppress(RedisError), redis.monitor() as monitor:  # type: ignore[no-untyped-call]
         for seen in monitor.listen():
             if seen["command"].startswith(f"HSETEX {lease} "):
                 if seen["time"] >= free_at:
