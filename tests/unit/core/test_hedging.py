@@ -93,6 +93,18 @@ def test_what_takes_too_long_is_asked_again(script, results, hedges, ends_at):
     assert transport.under_way == {}
 
 
+def test_a_result_that_came_while_the_thread_was_busy_is_read_before_it_is_asked_for_again():
+    class Busy(Transport):
+        def wait(self, timeout_seconds):
+            began = self.now
+            ended = super().wait(timeout_seconds)
+            self.now = max(began, self.now) + 1.0
+            return ended
+
+    transport = Busy([(0.001, "a")], [(0.002, "b"), (9.0, "needless")])
+    assert run(transport, subject=policy(latency=0.01)) == (["a", "b"], 0)
+
+
 def test_responses_teach_the_policy_and_refusals_do_not():
     """A refusal comes fast. What was given up took at least as long as it was waited for."""
     subject = HedgePolicy(quantile=0.5)

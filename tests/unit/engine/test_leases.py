@@ -226,6 +226,21 @@ def test_a_write_that_lost_its_lease_gives_up_when_its_time_is_up(world):
     assert world.table.calls.count("put c") < 20
 
 
+def test_what_a_process_keeps_of_keys_is_bounded(world, monkeypatch):
+    """Its leases, and until when looks pause: those of the newest looks."""
+    monkeypatch.setattr("hotpartition.engine.leases.MAX_ROUTES", 3)
+    leases, names = world.subject.leases, [f"c{number}" for number in range(10)]
+    for name in names:
+        world.raise_to(8, START - 5_000, conversation_id=name)
+        assert world.place(conversation_id=name)
+    assert [*leases._held] == names[-3:]
+    world.clock.now_ms += 11 * MINUTE
+    for name in names:
+        assert world.place(conversation_id=name)
+    assert [*leases._held] == names[-3:]
+    assert 0 < len(leases._pauses) <= 3
+
+
 def test_what_a_process_keeps_of_keys_is_not_in_its_representation(world):
     """It ends up in logs, and would be worked out while other threads change what is kept."""
     world.place()
