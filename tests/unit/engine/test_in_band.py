@@ -184,6 +184,18 @@ class TestRoutes:
             routes.refused("room")
         assert 12 <= len(fleet.table.calls) <= 14
 
+    def test_what_is_kept_of_look_ups_and_raises_is_bounded(self, fleet, monkeypatch):
+        monkeypatch.setattr("hotpartition.engine.journal_routes.MAX_UNCONFIRMED", 3)
+        routes, names = fleet.process().routes, [f"room-{number}" for number in range(10)]
+        for name in names:
+            fleet.table.routes[name] = JournalEntry(route_of((8, 0)), START_MS)
+            assert routes.refused(name).members
+        assert [*routes._raised_at_ms] == names[-3:]
+        fleet.table.routes.clear()
+        for name in names:
+            routes.refused(f"quiet {name}")
+        assert [*routes._lookups] == [f"quiet {name}" for name in names[-3:]]
+
     def test_a_journal_that_is_away_is_asked_again_a_moment_later(self, fleet):
         routes, known = fleet.process().routes, route_of((8, 0))
         fleet.table.routes["room"] = JournalEntry(known, START_MS)

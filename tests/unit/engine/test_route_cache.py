@@ -172,6 +172,20 @@ def test_a_read_of_the_journal_that_lags_is_repeated_a_moment_later(process):
     assert [process.write(now_ms) for now_ms in (249, 250)] == [NEVER_RAISED, FOUR]
 
 
+def test_what_is_to_be_confirmed_is_bounded(process, monkeypatch):
+    """Of the keys that Redis showed last, and of those that the journal did not show."""
+    monkeypatch.setattr("hotpartition.engine.registry_routes.MAX_ROUTES", 4)
+    monkeypatch.setattr("hotpartition.engine.registry_routes.MAX_UNCONFIRMED", 3)
+    names = [f"c{number}" for number in range(10)]
+    for name in names:
+        process.registry.routes[name] = FOUR
+        assert process.routes.for_read(name).route == FOUR
+    assert [*process.routes._unchecked] == names[-4:]
+    for name in names:
+        assert process.routes.for_write(name) == NEVER_RAISED
+    assert [*process.routes._unconfirmed] == names[-3:]
+
+
 def test_concurrent_misses_share_one_request(process):
     """Eight threads that miss the same route at once: Redis and journal are asked once, and all get the response."""
     process.raise_to(FOUR)
