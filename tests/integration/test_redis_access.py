@@ -156,6 +156,36 @@ def test_a_connection_that_the_server_closed_is_replaced(look_up, log_in, admin,
     assert calls_of()["auth"] >= 3
 
 
+def test_connections_that_fell_silent_together_cost_one_timeout(look_up, redis_server, connect, monkeypatch, table_name):
+    """A network may have forgotten them while the environment was frozen: no other request waits on one of them."""
+    connection, waits = connect(redis_server.port), []
+    registry = RedisRegistry(connection, table_name)
+    registry.add("c", [FOUR])
+    pool = connection._client.get_node_from_key("c").redis_connection.connection_pool
+    silent = [pool.get_connection() for _ in range(4)]
+    for each in silent:
+        pool.release(each)
+
+    def read(each, *arguments, **options):
+        if each in silent:
+            waits.append(each)
+            raise redis.TimeoutError
+        return read_response(each, *arguments, **options)
+
+    def open_(each):
+        if each._sock is None and each in silent:
+            silent.remove(each)
+        connect_(each)
+
+    read_response, connect_ = Connection.read_response, Connection.connect
+    monkeypatch.setattr(Connection, "read_response", read)
+    monkeypatch.setattr(Connection, "connect", open_)
+    assert look_up(registry, "c").generations == {FOUR}
+    for each in [pool.get_connection() for _ in range(4)]:
+        pool.release(each)
+    assert (len(waits), silent) == (1, [])
+
+
 def test_a_stopped_server_costs_two_command_timeouts(look_up, redis_server, connect, attempts):
     """One for the command, one for asking where the slots are now; once it goes on, so do we."""
     registry = RedisRegistry(connect(redis_server.port, command_timeout_ms=COMMAND_MS), "t")
@@ -202,8 +232,9 @@ def test_threads_find_a_dead_server_once(connect, attempts):
 @pytest.mark.parametrize(
     ("refusal", "sent"),
     [
-        # redis-py sleeps for 250 ms on CLUSTERDOWN; it does so once, and not for a second attempt.
-        (b"-CLUSTERDOWN The cluster is down\r\n", ["CLUSTER", "SSCAN", "SSCAN", "CLUSTER"]),
+        # Where the slots are is asked once more: another node may have this one after the cooldown.
+        (b"-CLUSTERDOWN The cluster is down\r\n", ["CLUSTER", "SSCAN", "CLUSTER"]),
+        (b"-LOADING Redis is loading the dataset in memory\r\n", ["CLUSTER", "SSCAN", "CLUSTER"]),
         (b"-ERR This instance has cluster support disabled\r\n", ["CLUSTER"]),
         # The node is well, and is asked again.
         (b"-OOM command not allowed\r\n", ["CLUSTER", "SSCAN", "SSCAN"]),

@@ -68,7 +68,7 @@ Command = Sequence[str | int]
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
 """Errors that another try with the same user, password and rights would meet again."""
 
-_OF_THE_CLUSTER = (AskError, TryAgainError, ClusterDownError)
+_REDIRECTIONS = (AskError, TryAgainError)
 """Errors about where a slot is; a `MovedError` is an `AskError`."""
 
 _KEY_PLACES = dict.fromkeys(COMMANDS[Role.WRITER] + COMMANDS[Role.READER] + COMMANDS[Role.CONSUMER], 1) | {"xread": 4}
@@ -150,28 +150,35 @@ class ClusterClient(RedisCluster):
 
         redis-py's pipeline for clusters takes as long as the commands one after the other; its pipeline for a single
         server, as long as one command, and for a single one less CPU than the cluster's way. It is tried as often as
-        a single command is. Where slots move, or the cluster is down, the commands are sent one by one: redis-py then
-        does with each what it always does.
+        a single command is. Where slots move, the commands are sent one by one: redis-py then does with each what it
+        always does.
         """
         responses: list[Any] = []
         for is_last in (False, True):
             node: ClusterNode = self.get_node_from_key(key)  # type: ignore[no-untyped-call]
+            server = self.get_redis_connection(node)
             try:
-                with self.get_redis_connection(node).pipeline(transaction=False) as pipeline:
+                with server.pipeline(transaction=False) as pipeline:
                     for command in commands:
                         pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
                     responses = pipeline.execute(raise_on_error=False)
                 break
+            except AuthenticationError:
+                raise  # a kind of ConnectionError; the node is well
             except self.ERRORS_ALLOW_RETRY as error:
-                if type(error) not in self.ERRORS_ALLOW_RETRY:
-                    raise  # a refusal, say: as for redis-py, kinds of these errors are others
+                # As redis-py does: idle connections may be as dead as this one, and another node may have the slot.
+                server.connection_pool.disconnect(inuse_connections=False)
                 self.nodes_manager.initialize(last_failed_node_name=node.name)
-                if is_last:
+                # A node that is loading its data, say, refuses a second try: kinds of these errors are others.
+                if is_last or type(error) not in self.ERRORS_ALLOW_RETRY:
                     raise
         errors = [response for response in responses if isinstance(response, ResponseError)]
-        if any(isinstance(error, _OF_THE_CLUSTER) for error in errors):
+        if any(isinstance(error, _REDIRECTIONS) for error in errors):
             return [self.execute_command(*command) for command in commands]  # type: ignore[no-untyped-call]
         if errors:
+            if isinstance(errors[0], ClusterDownError):
+                # As redis-py does, which waits for 250 ms first: after the cooldown another node may have the slot.
+                self.nodes_manager.initialize()
             raise errors[0]
         return responses
 
@@ -292,7 +299,7 @@ class RedisConnection:
 
 
 class RedisAdapter:
-    """What the adapters have: a connection, the table that their keys name, and who hears of foreign data."""
+    """What the adapters have: a connection, the table that their keys name, and where foreign data is reported."""
 
     def __init__(self, connection: RedisConnection, table_name: str, telemetry: Telemetry | None = None) -> None:
         """Use a connection; `telemetry` gets foreign data."""
