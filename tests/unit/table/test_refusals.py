@@ -275,6 +275,18 @@ REFUSED = {
             ({"cache": ReadCache()}, r"ReadCache.*: should be True or False"),
         )
     ]),
+    # By boto3 itself: a guarded client takes what boto3's takes.
+    "the cache of a client": ({"cache": ReadCache()}, ParamValidationError, [
+        (f"client.{method}", {**IN_TABLE, **request, "cache": cache}, "cache")
+        for method, request in (("get_item", {"Key": KEY}), ("query", ROOM))
+        for cache in (True, False)
+    ]),
+    "another table": ({}, TypeError, [
+        (method, {**request, "TableName": "twin"}, "TableName")
+        for method, request in (
+            ("put_item", {"Item": KEY}), ("update_item", {"Key": KEY}), ("delete_item", {"Key": KEY}),
+        )
+    ]),
     "a cache that the table has not": ({}, NotImplementedError, [
         (method, {**request, "cache": True}, rf"{method}\(cache=True\): this table has no cache\. Write .*seconds=1")
         for method, request in (("get_item", {"Key": KEY}), ("get_items", {"keys": [KEY]}), ("query", ROOM))

@@ -294,7 +294,10 @@ class Changer:
         exists = destination.exists
         physical = self._build(change, destination)
         try:
-            response = self.requests.send_many(change.operation, is_counted=is_counted, **physical)
+            # A call that names another table is refused by the second TableName.
+            response = self.requests.send_many(
+                change.operation, is_counted=is_counted, TableName=self.requests.table_name, **physical
+            )
         except ClientError as error:
             if error.response["Error"]["Code"] != CONDITION_FAILED:
                 raise
@@ -312,7 +315,7 @@ class Changer:
 
     def _build(self, change: Change, destination: Destination) -> Attributes:
         partition_key, exists, marks = destination
-        request = {"TableName": self.requests.table_name, **change.request}
+        request = dict(change.request)
         if change.item is not None:
             keys = self._sharding.index_keys(partition_key, change.item)
             request["Item"] = {**change.item, self._schema.partition: partition_key, **keys, **marks}
