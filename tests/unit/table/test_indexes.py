@@ -4,6 +4,7 @@ What pages of these and of boto3's own indexes hold is the equivalence machine's
 """
 
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
@@ -115,14 +116,35 @@ class TestTimeBuckets:
         assert table.get_item(Key={"PK": "room-1", "SK": sort_key(0)})["Item"].keys() == {"PK", "SK", "n"}
 
     @pytest.mark.parametrize(
-        ("first", "last", "expected"), [(5, 12, range(5, 13)), ("2026-11-21T10", "2026-11-21T11:59", range(3, 15))]
+        ("first", "last", "expected"),
+        [
+            (5, 12, range(5, 13)),
+            ("2026-11-21T10", "2026-11-21T11:59", range(3, 15)),
+            # Three buckets without an item come first.
+            ("2026-11-21T06", "2026-11-21T10:05", range(4)),
+        ],
     )
-    @pytest.mark.parametrize("options", [{"Limit": 7}, {"ScanIndexForward": False, "Limit": 1}])
+    @pytest.mark.parametrize("options", [{}, {"Limit": 7}, {"ScanIndexForward": False, "Limit": 1}])
     def test_a_range_goes_over_many_buckets_with_both_its_ends(self, table, first, last, expected, options):
-        """As `between` does; a time is enough for an end."""
-        pages = list(table.query_pages(**between(first, last), **options))
+        """As `between` does; a time is enough for an end. Without a limit, a page is one bucket's, of six items."""
+        pages = list(islice(table.query_pages(**between(first, last), **options), 20))
         assert numbers(pages) == sorted(expected, reverse="ScanIndexForward" in options)
-        assert max(len(page["Items"]) for page in pages) <= options["Limit"]
+        assert max(len(page["Items"]) for page in pages) <= options.get("Limit", 6)
+
+    def test_a_page_of_which_the_filter_leaves_nothing_is_not_the_last_one(self, table):
+        """The next page begins behind what was looked at."""
+        pages = list(islice(table.query_pages(**between(5, 12), Limit=2, FilterExpression=Attr("n").gte(10)), 20))
+        assert numbers(pages) == [10, 11, 12]
+        assert pages[0]["Items"] == []
+
+    def test_a_page_that_dynamodb_cuts_at_1_mb_ends_in_its_bucket(self, plain):
+        """Although its limit is not reached: the rest of the bucket comes before the next one."""
+        table = ShardedTable(plain, shards=fixed(0), indexes=[TimeBuckets("day", index="by-owner")])
+        wanted, of_next_day = [*range(6), 6 * 24], "2026-11-23"
+        put_all(table, ({"PK": "room-1", "SK": sort_key(n), "n": n, "text": "x" * 300_000} for n in wanted))
+        pages = list(islice(table.query_pages(**between(0, of_next_day), Limit=50), 20))
+        assert numbers(pages) == wanted
+        assert len(pages[0]["Items"]) < 6
 
     def test_only_the_buckets_of_the_range_are_asked(self, table, watched):
         """Base key and three shards of each. An index is filled a moment after its table, and a page says so."""
