@@ -156,7 +156,7 @@ def test_a_connection_that_the_server_closed_is_replaced(look_up, log_in, admin,
     assert calls_of()["auth"] >= 3
 
 
-def test_connections_that_fell_silent_together_cost_one_timeout(look_up, redis_server, connect, monkeypatch, table_name):
+def test_connections_that_fell_silent_together_are_one_timeout(look_up, redis_server, connect, monkeypatch, table_name):
     """A network may have forgotten them while the environment was frozen: no other request waits on one of them."""
     connection, waits = connect(redis_server.port), []
     registry = RedisRegistry(connection, table_name)
