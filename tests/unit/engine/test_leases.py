@@ -3,6 +3,7 @@
 Most tests have one clock or one read that is wrong, late or missing, and say what a lease is worth then.
 """
 
+from dataclasses import fields
 from threading import Thread
 
 import pytest
@@ -239,6 +240,15 @@ def test_what_a_process_keeps_of_keys_is_bounded(world, monkeypatch):
         assert world.place(conversation_id=name)
     assert [*leases._held] == names[-3:]
     assert 0 < len(leases._pauses) <= 3
+
+
+def test_each_process_keeps_its_own(world):
+    """No lock, and nothing that is learned: what a class has as a default would be all processes'."""
+    one, other = (world.writer().writer for _ in range(2))
+    for mine, theirs in ((one, other), (one.leases, other.leases), (one.routes, other.routes)):
+        kept = [each.name for each in fields(mine) if each.name.startswith("_") and getattr(mine, each.name) != 0]
+        assert kept
+        assert [name for name in kept if getattr(mine, name) is getattr(theirs, name)] == []
 
 
 def test_what_a_process_keeps_of_keys_is_not_in_its_representation(world):

@@ -129,6 +129,14 @@ def test_copies_are_as_fresh_as_the_route(process):
     assert process.read(67_000).copies == 0
 
 
+def test_a_process_that_may_not_ask_for_the_mark_does_not():
+    """Redis refuses a writer's user all of a look-up that has the mark in it."""
+    process = Process(asks_copies=False)
+    process.registry.mark_read_hot("c")
+    process.raise_to(FOUR)
+    assert process.read(0) == (FOUR, 0)
+
+
 def test_a_process_that_reads_and_writes_asks_redis_once(process):
     """A read's look-up serves the next write, which asks the journal for what Redis showed beyond it; none after it."""
     process.raise_to(FOUR)
