@@ -225,6 +225,19 @@ def test_what_trials_may_show_passes(judge, given):
     assert judge(*given).verdict == "pass"
 
 
+@pytest.mark.parametrize(("odd", "status", "verdict"), [((), 0, "pass"), ((heat(after=None),) * 2, 1, "fail")])
+def test_a_bar_that_is_missed_fails_the_run(odd, status, verdict, tmp_path, monkeypatch, capsys):
+    async def carry_out(_):
+        """It is over."""
+
+    monkeypatch.setattr(Detection, "_carry_out", carry_out)
+    run = Detection(out_dir=tmp_path, seed=1, trials=20, heats=[heat()] * (20 - len(odd)) + list(odd))
+    assert asyncio.run(run.present()) == status
+    said = capsys.readouterr().out
+    assert ("MISSED" in said, f"verdict: {verdict} after" in said) == (status == 1, True)
+    assert json.loads((tmp_path / "summary.json").read_text())["detected"] == 20 - len(odd)
+
+
 def test_a_load_that_was_not_offered_in_time_is_not_judged():
     """Nothing that depends on time, and N only by what DynamoDB saw."""
     late = {"summary": LATE, "history": {"acknowledged": 4000}, "throttles": {"in_last_third": 10}}

@@ -226,7 +226,7 @@ class Kill:
 
 @dataclass(kw_only=True)
 class ReadTrials(Run):
-    """Readers and writers of one conversation, open-loop, of whom the holder of the lease is killed time and again."""
+    """Readers and writers of one conversation, open-loop; whichever holds the lease is killed time and again."""
 
     trials: int
     rush: ReadRush = field(init=False)
