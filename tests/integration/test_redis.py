@@ -324,6 +324,8 @@ class TestForeignData:
         assert source.latest_start_ms() is None
         assert [admin.type(key) for key in keys] == ["string"] * 5
         assert [message for message, _ in telemetry.events] == ["foreign data in redis skipped"] * 8
+        collections = [facts.get("collection") for _, facts in telemetry.events]
+        assert collections == ["c", "c", "hot", "c", "c", None, None, None]
         reasons = " ".join(str(facts["reason"]) for _, facts in telemetry.events)
         assert {key for key in [*keys, mark_at] if key not in reasons} == {lease_at}
         registry.add("d", [FOUR])
