@@ -220,6 +220,8 @@ def test_a_log_line_says_what_its_decision_stands_on(world):
     heat = [1_000.0] * 8
     offer(world, "c", seconds=2, is_throttled=True)
     offer(world, "c", seconds=2, pages=200.0)
+    # Less than what a line shows.
+    world.reports.send(Report("c", START_MS // 250 + 11, "f", 0.04, START_MS, pages=200.0))
     world.consumer().run(run_ms=1_000)
     known = {"collection": "c", "reason": "raised", "generation": f"8@{START_MS - 2_000}", "load_class": 0}
     rates = {"rate_wcu_per_second": 4_000.0, "later_wcu_per_second": 0.0, "throttled_wcu": 7_000.0}

@@ -14,7 +14,7 @@ from hotpartition_messages.api import build_handler, count_fitting, page_text, r
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.messages import Message
 from support.builders import World, message_id
-from support.events import FakeContext, edit_event, load_handler, message_event, page_event, post_event
+from support.events import FakeContext, delete_event, edit_event, load_handler, message_event, page_event, post_event
 
 from .api import Api
 
@@ -56,6 +56,24 @@ def test_the_time_that_is_left_ends_the_attempts(api):
     assert api.call(post_event("c", GOOD), FakeContext(remaining_ms=400)).status == 503
     assert api.world.table.calls == ["put c"]
     assert [remaining_ms(FakeContext(remaining_ms=left)) for left in (100, 5_000)] == [0, 2_000]
+
+
+@pytest.mark.parametrize(("budget_ms", "left_ms"), [(1, 60_000), (300, 400)])
+def test_the_budget_and_the_time_that_is_left_end_a_change(api, budget_ms, left_ms):
+    """Whichever is over first, while DynamoDB refuses the replacement."""
+    (stored,) = api.write(1)
+    api.open(budget_ms=budget_ms)
+    refused = []
+
+    def refuse(name):
+        if name == "replace c":
+            refused.append(name)
+            raise ThrottledError
+
+    api.world.table.on_call = refuse
+    for event in (edit_event("c", stored, {"body": "anew"}), delete_event("c", stored)):
+        assert api.call(event, FakeContext(remaining_ms=left_ms)).status == 503
+    assert refused == ["replace c"] * 2
 
 
 @pytest.mark.parametrize(
