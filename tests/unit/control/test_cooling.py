@@ -22,6 +22,7 @@ from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import Report
 from hotpartition.redis.cluster import closing_key
 from support.builders import World, route_of
+from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS
 from support.tables import TABLE_NAME
 
@@ -215,15 +216,25 @@ def test_a_minute_has_so_many_closes_and_the_next_goes_on_there():
     assert len(closed(world)) == 2 * MAX_CLOSES
 
 
-def test_a_route_that_cannot_be_read_is_reported_and_not_closed():
+UNREADABLE = MalformedGenerationError("'x' is no generation")
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "more"),
+    [
+        (UNREADABLE, "routing item cannot be read", {"reason": "'x' is no generation"}),
+        (KEY_RANGE_THROTTLE, "close failed, to be decided again", {}),
+    ],
+    ids=["malformed", "refused"],
+)
+def test_a_route_that_cannot_be_read_is_reported_and_not_closed(error, said, more):
     """The others go on."""
     world = build_world("c", "d")
 
     def refuse():
-        raise MalformedGenerationError("'x' is no generation")
+        raise error
 
     before(world, "get c", refuse)
-    run(world)
+    run(world, 2 * RUN_MS)
     assert closed(world) == {"d"}
-    facts = {"collection": "c", "reason": "'x' is no generation"}
-    assert ("routing item cannot be read", facts) in world.telemetry.events
+    assert (said, {"collection": "c", **more}) in world.telemetry.events
