@@ -89,6 +89,18 @@ def raise_now(world):
     world.table.routes["c"] = JournalEntry(ROUTE, START_MS + FIRST_CHECK_MS - 1_000)
 
 
+def refuse_a_page(world):
+    refusals = [KEY_RANGE_THROTTLE]
+    page = world.routing_items.page
+
+    def refuse(*asked):
+        if refusals:
+            raise refusals.pop()
+        return page(*asked)
+
+    world.routing_items.page = refuse
+
+
 def warm_it_meanwhile(world):
     """Closes are made one a pass: its mark is looked at once more before each, the third look at a mark."""
     looks = count(1)
@@ -111,6 +123,8 @@ def warm_it_meanwhile(world):
         (warm_it_meanwhile, False, TTL_MS),
         # A stream cannot be read: its load is not known to be low.
         (lambda world: world.reports.away.add(0), False, 0),
+        # The list of routes is refused: the next check asks for it again.
+        (refuse_a_page, False, 0),
         # Whatever lies in Redis as a cursor, the next check begins anew.
         (lambda world: world.registry.keep_closing_cursor("foreign"), False, 0),
     ],
@@ -175,6 +189,7 @@ def test_a_consumer_that_stood_still_closes_nothing_for_one_ttl(world, place, re
         world.clock.on_sleep = lambda: (sleep(), offer(world, 3_000, seconds=1))
     run(world, RUN_MS + 3 * TTL_MS)
     assert (stops, refused, closed(world)) == ([], [], set())
+    assert world.telemetry.counts.get("RegistryUnavailable", 0) == refusals
     assert world.registry.is_warm(EVERYTHING)
     world.clock.on_sleep = lambda: None
     run(world, at_ms=world.clock.now_ms + TTL_MS)
