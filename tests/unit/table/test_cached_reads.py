@@ -178,6 +178,20 @@ def ways_to_change(table, key):
 
 
 @pytest.mark.parametrize("key", [FOUR, {"PK": "room"}], ids=["sort key", "no sort key"])
+def test_processes_share_what_their_caches_have_in_redis(create, watched, monkeypatch, key):
+    """Where no heat is known, as well: for all keys."""
+    pages = World().pages
+    monkeypatch.setattr("hotpartition.table.read_cache.open_page_store", lambda *_: pages)
+    plain = create("items", *key)
+    plain.put_item(Item=key)
+    caches = [ReadCache(seconds=60, redis="redis.example") for _ in range(2)]
+    tables = [ShardedTable(plain, shards=fixed(2), cache=cache) for cache in caches]
+    watched.forget()
+    assert [table.get_item(Key=key, cache=True)["Item"] for table in tables] == [key, key]
+    assert sum(reads_sent(watched).values()) == 1
+
+
+@pytest.mark.parametrize("key", [FOUR, {"PK": "room"}], ids=["sort key", "no sort key"])
 def test_a_process_reads_its_own_changes(create, key):
     """Whatever is projected, and through every table of the same cache; a page may lack them."""
     plain, cache = create("items", *key), ReadCache(seconds=60)
