@@ -7,7 +7,7 @@ items, counters, and a `ShardedTable`. The requests are recorded, and sent to bo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import Any
@@ -27,7 +27,8 @@ from tools.world.scenario import TABLE_NAME
 Request = Mapping[str, Any]
 Send = Callable[[str, Request], None]
 
-PLAYS: tuple[Callable[[int], object], ...] = (
+Play = Callable[[int], object]
+PLAYS: tuple[Play, ...] = (
     message_faults.run,
     lambda seed: message_faults.run(seed, is_in_band=True),
     counter_faults.run_tokens,
@@ -44,7 +45,7 @@ class _Enough(BaseException):
     """As many requests were recorded as are wanted: nothing in the simulator is to catch it."""
 
 
-def record(play: Callable[[int], object], seed: int, most: int) -> list[tuple[str, Request]]:
+def record(play: Play, seed: int, most: int) -> list[tuple[str, Request]]:
     """Play a scenario until it has sent `most` requests, and return them."""
     requests: list[tuple[str, Request]] = []
     call = DynamoDB.call
@@ -109,7 +110,7 @@ def send_all(send: Send, requests: Iterable[tuple[str, Request]]) -> None:
         send(operation, request)
 
 
-def compare_own(counter: Counter[str], seed: int, most: int = MOST_REQUESTS) -> None:
+def compare_own(counter: Counter[str], seed: int, most: int = MOST_REQUESTS, plays: Sequence[Play] = PLAYS) -> None:
     """Record what the product sends in each play, send it to both, and look at all routing items that are there then.
 
     Raises:
@@ -120,6 +121,6 @@ def compare_own(counter: Counter[str], seed: int, most: int = MOST_REQUESTS) -> 
         ("Query", {**of_index, "ExpressionAttributeValues": {":p": {"S": f"{number:02d}"}}})
         for number in range(ROUTING_PARTITIONS)
     ]
-    for play in PLAYS:
+    for play in plays:
         with on_both(counter) as send:
             send_all(send, [*record(play, seed, most), *(looks if play is not table_faults.run else ())])
