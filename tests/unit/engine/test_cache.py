@@ -423,6 +423,28 @@ def test_a_thread_does_not_wait_for_values_that_it_did_not_ask_for():
     assert (ended_ms, world.loads) == ([110], 2)
 
 
+def test_a_thread_that_dies_before_it_loads_keeps_no_other_waiting():
+    """Of two values, the load of the first is announced already."""
+    world = World(store=None)
+    process = world.process("a")
+
+    def die():
+        process.new_event = lambda: Landing(world.engine)
+        raise Died
+
+    def announce():
+        process.new_event = die
+        return Landing(world.engine)
+
+    process.new_event = announce
+    with pytest.raises(Died):
+        process.get_many([KEY, OTHER], lambda keys: {key: world.load() for key in keys})
+    served = []
+    world.at(100, lambda: served.append(process.get(KEY, lambda: (["value"], 1.0)).value))
+    world.run()
+    assert served == [["value"]]
+
+
 def test_many_changes_take_bounded_memory():
     """Above the limit, all values count as changed."""
     world = World(store=None)

@@ -275,15 +275,19 @@ class ReadCache(Generic[ValueT]):
             return {key: Cached(value, Origin.LOADED, 0, units) for key, (value, units) in load(keys).items()}
         found: dict[Key, _Found[ValueT]] = {}
         flights: dict[Key, _Flight[ValueT]] = {}
-        for key in keys:
-            held = self._held(key)
-            if held is not None and held.freshness.is_fresh_at(self._now_ms()):
-                found[key] = held, Origin.L1
-                continue
-            mine, flight = self._board(key)
-            if flight is mine:
-                flights[key] = mine
-        found |= self._fly(flights, load, wait_ms=None)
+        try:
+            for key in keys:
+                held = self._held(key)
+                if held is not None and held.freshness.is_fresh_at(self._now_ms()):
+                    found[key] = held, Origin.L1
+                    continue
+                mine, flight = self._board(key)
+                if flight is mine:
+                    flights[key] = mine
+            found |= self._fly(flights, load, wait_ms=None)
+        finally:  # also those of a thread that dies before it loads: others wait for them
+            for key, flight in flights.items():
+                self._land(key, flight)
         # What another thread loads is waited for. And while some were loaded, others may have passed the bound.
         while late := [key for key in keys if key not in found or not self._is_in_time(*found[key])]:
             found |= {key: self._find(key, load, float("inf")) for key in late}
