@@ -10,6 +10,7 @@ from functools import partial
 from math import inf
 from random import Random
 from types import SimpleNamespace
+from weakref import ref
 
 import pytest
 from hypothesis import given, settings
@@ -375,6 +376,22 @@ def test_an_error_that_is_excused_leaves_the_last_value_up_to_the_bound():
     world.engine.now = 3.0
     with pytest.raises(ZeroDivisionError):
         process.get(KEY, lambda: 1 / 0)
+
+
+def test_what_a_failed_load_held_is_let_go_when_the_last_value_is_served():
+    """At once: no collection of garbage is waited for."""
+    world = World(store=None, excused=(ZeroDivisionError,))
+    process, held = world.process("a"), []
+
+    def fail():
+        connection = set()
+        held.append(ref(connection))
+        return 1 / 0
+
+    process.get(KEY, lambda: (["value"], 1.0))
+    world.engine.now = 2.0
+    process.get(KEY, fail)
+    assert [each() for each in held] == [None]
 
 
 def test_unless_said_otherwise_only_a_refusal_is_excused():

@@ -346,6 +346,7 @@ class ReadCache(Generic[ValueT]):
         """
         found: dict[Key, _Found[ValueT]] = {}
         looks: dict[Key, _Look[ValueT]] = {}
+        loaded: Loaded[ValueT] | Exception = {}
         try:
             for key in flights:
                 look = self._look(key) if wait_ms is None else self._wait_for_fleet(key, wait_ms)
@@ -366,6 +367,7 @@ class ReadCache(Generic[ValueT]):
         finally:
             for key, flight in flights.items():
                 self._land(key, flight)
+            del loaded  # an error would keep itself, and what its load held, by the frames of its traceback
         return found
 
     def _land(self, key: Key, flight: _Flight[ValueT]) -> None:
@@ -459,6 +461,8 @@ class ReadCache(Generic[ValueT]):
             if (last := self._find_usable(key, store, look.held)) is None:
                 raise
             return last, Origin.L1 if last is look.held else Origin.REDIS
+        finally:
+            del loaded  # as in `_fly`
         cost_ms = round(self._now_ms() - read_at_ms)
         freshness = freshness_of_load(self.limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self.clock.random)
         payload = None if leased_at_ms is None else self.codec.encode(value)
