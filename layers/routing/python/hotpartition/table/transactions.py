@@ -106,7 +106,7 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
         # On different shards, DynamoDB would not see it.
         message = "Transaction request cannot include multiple operations on one item"
         raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "TransactWriteItems")
-    changers = {write.items: write.items.changer(request) for write in writes}
+    changers = {items: items.changer(request) for items in dict.fromkeys(write.items for write in writes)}
     with as_boto3_raises():
         response = change_located(
             lambda: _prepare(changers, writes),
@@ -193,7 +193,7 @@ def get_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) -> A
     if not ours:
         passed: Attributes = client.transact_get_items(**request)
         return passed
-    changers = {items: items.changer(request) for items in ours.values()}
+    changers = {items: items.changer(request) for items in dict.fromkeys(ours.values())}
     with as_boto3_raises():
         for _ in range(MAX_RACES):
             reads: dict[int, _Read] = {}
