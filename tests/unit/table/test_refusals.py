@@ -53,6 +53,7 @@ CLOSING = in_band(closing=True)
         (lambda plain: ShardedCounter(plain, 4), TypeError, r"fixed\(4\), in_band\(\) or adaptive\(\)"),
         (lambda plain: ShardedCounter(plain, FIXED, transport="curl"), TypeError, r"should be curl\(\)"),
         (lambda plain: guard(plain.meta.client, plain), TypeError, "should be a ShardedTable"),
+        (lambda plain: guard(plain.meta.client, ShardedTable), TypeError, "should be a ShardedTable"),
         (lambda plain: guard(boto3.client("s3"), ShardedTable(plain, shards=FIXED)), TypeError, "dynamodb"),
         # What is no table: a name, a resource, a client; and a table that is sharded already.
         (lambda _: ShardedTable("readings", shards=FIXED), TypeError, r'\.Table\("readings"\)'),

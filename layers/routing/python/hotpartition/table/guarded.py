@@ -307,8 +307,10 @@ def guard(subject: Any, *tables: ShardedTable) -> Any:
         >>> put = {"TableName": "readings", "Item": {"PK": {"S": "plant-1"}, "SK": {"S": "0001"}}}
         >>> client.transact_write_items(TransactItems=[{"Put": put}])
     """
+    from hotpartition.table.sharded_table import ShardedTable  # noqa: PLC0415 - which imports this module
+
     for table in tables:
-        if not hasattr(table, "unwrap"):
+        if not isinstance(table, ShardedTable):
             raise TypeError(f"guard(…, {table!r}): should be a ShardedTable")
     by_name = {table.name: table for table in tables}
     clients = [table.unwrap()[0].meta.client for table in tables]

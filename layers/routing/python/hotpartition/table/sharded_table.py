@@ -154,7 +154,6 @@ class ShardedTable(_Base):
         """
         _check_arguments(table, shards, hashed, position, indexes, cache)
         check_sending(transport, budget_ms)
-        self.name = table.name
         self._table = table
         self._shards = shards
         self._hashing = hashed or by_sort_key()
@@ -360,6 +359,11 @@ class ShardedTable(_Base):
         """
         client: Any = self._open("BatchWriteItem")
         return BatchWriter(self._table.name, client, overwrite_by_pkeys=overwrite_by_pkeys)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # stubs have an attribute
+        """The table's name."""
+        return self._table.name
 
     @property
     def meta(self) -> DynamoDBResourceMeta:  # type: ignore[override]  # stubs have an attribute
