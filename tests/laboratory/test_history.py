@@ -157,8 +157,8 @@ CHANGES = [
     ([edited("late", 2.0, inf), edited("two", 3.0, 4.0), saw("late", 9.0)], ""),
     ([edited("late", 2.0, inf), edited("two", 3.0, 4.0), saw("two", 9.0)], ""),
     # What was deleted stays away; while the deletion is under way, either is right.
-    ([changed(2.0, 4.0), saw("d1", 1.2), saw(None, 3.0), saw("d1", 3.5), saw(None, 5.0)], ""),
-    ([changed(2.0, 4.0), saw("d1", 5.0)], "resurrected"),
+    ([deleted(2.0, 4.0), saw("d1", 1.2), saw(None, 3.0), saw("d1", 3.5), saw(None, 5.0)], ""),
+    ([deleted(2.0, 4.0), saw("d1", 5.0)], "resurrected"),
     ([deleted(2.0, 4.0), saw(None, 1.2), saw(None, 5.0)], "missing"),
     ([deleted(2.0, inf), saw("d1", 9.0), saw(None, 9.5)], ""),
     # What was gathered over time, as a poller does, says nothing of changes.

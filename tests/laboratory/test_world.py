@@ -9,7 +9,7 @@ from hotpartition.core.errors import RegistryUnavailableError, StoreUnavailableE
 from hotpartition.core.route import Generation
 from hotpartition.redis.registry import RedisRegistry
 from tools.world.clock import Engine, Process, SimulatedExecutor, wait_for
-from tools.world.dynamodb import DynamoDB
+from tools.world.dynamodb import DynamoDB, DynamoDBError
 from tools.world.meter import Meter
 from tools.world.network import Network, StoreFaults
 from tools.world.product import MESSAGES
@@ -174,6 +174,34 @@ class TestDynamoDB:
         request = {"RequestItems": {name: {"Keys": keys}}, "ReturnConsumedCapacity": "TOTAL"}
         response = store.call("BatchGetItem", request)
         assert response["ConsumedCapacity"] == [{"TableName": name, "CapacityUnits": 1.0}]
+
+    def test_an_attribute_may_be_named_like_a_value_of_the_request(self):
+        """Behind a placeholder any name is allowed, one with a colon in front as well."""
+        store = DynamoDB()
+        store.call("CreateTable", MESSAGES)
+        place = {"TableName": MESSAGES["TableName"], "Key": key(0)}
+        store.call("PutItem", {"TableName": place["TableName"], "Item": {**key(0), ":n": {"S": "old"}}})
+        update = {
+            "UpdateExpression": "SET #n = :new",
+            "ConditionExpression": "#n = :old",
+            "ExpressionAttributeNames": {"#n": ":n"},
+            "ExpressionAttributeValues": {":new": {"S": "new"}, ":old": {"S": "old"}},
+        }
+        store.call("UpdateItem", {**place, **update})
+        assert store.call("GetItem", place)["Item"] == {**key(0), ":n": {"S": "new"}}
+
+    @pytest.mark.parametrize("operation", ["Query", "Scan"])
+    def test_a_page_starts_behind_a_whole_key(self, operation):
+        """Without its sort key there is no place to start from: an error, and not the first page again."""
+        store, table = DynamoDB(), {"TableName": MESSAGES["TableName"]}
+        store.call("CreateTable", MESSAGES)
+        for number in range(3):
+            store.call("PutItem", {**table, "Item": key(number)})
+        condition = {"KeyConditionExpression": "pk = :p", "ExpressionAttributeValues": {":p": key(0)["pk"]}}
+        request = {**table, **(condition if operation == "Query" else {})}
+        assert store.call(operation, {**request, "ExclusiveStartKey": key(1)})["Items"] == [key(2)]
+        with pytest.raises(DynamoDBError, match="starting key"):
+            store.call(operation, {**request, "ExclusiveStartKey": {"pk": key(0)["pk"]}})
 
 
 @pytest.fixture

@@ -147,11 +147,14 @@ class _Order:
     def walk(self, request: Request, part: range) -> Iterator[Place]:
         """Yield a part of the places in the order that a request asks for, from where its page starts."""
         is_forward = request.get("ScanIndexForward", True)
-        start: Any = self.place_of(request["ExclusiveStartKey"]) if "ExclusiveStartKey" in request else None
-        if start is not None and is_forward:
-            part = range(max(part.start, bisect_right(self.places, start)), part.stop)
-        elif start is not None:
-            part = range(part.start, min(part.stop, bisect_left(self.places, start)))
+        if "ExclusiveStartKey" in request:
+            start: Any = self.place_of(request["ExclusiveStartKey"])
+            if start is None:
+                raise _invalid("The provided starting key is invalid")
+            if is_forward:
+                part = range(max(part.start, bisect_right(self.places, start)), part.stop)
+            else:
+                part = range(part.start, min(part.stop, bisect_left(self.places, start)))
         return (self.places[number] for number in (part if is_forward else reversed(part)))
 
 

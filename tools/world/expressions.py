@@ -37,14 +37,11 @@ class ExpressionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The operand that lies at a path of the item, or comes with the request: its name starts with a colon."""
+    """The operand that lies at a path of the item, or comes with the request."""
 
     path: tuple[str, ...]
-
-    @property
-    def is_given(self) -> bool:
-        """Whether it comes with the request."""
-        return self.path[0].startswith(":")
+    is_given: bool = False
+    """Whether it comes with the request; a name of the item may start with a colon as well."""
 
     def __call__(self, item: Item, values: Values) -> Value | None:
         """Return what lies there."""
@@ -114,7 +111,7 @@ class _Tokens:
         for step in steps:
             if step.startswith("#") and step not in self._names:
                 raise ExpressionError(f"{step} is not defined")
-        return Place(tuple(self._names.get(step, step) for step in steps))
+        return Place(tuple(self._names.get(step, step) for step in steps), is_given=steps[0].startswith(":"))
 
 
 def _parse(read: Callable[[_Tokens], PartT], text: str, names: Names) -> PartT:
