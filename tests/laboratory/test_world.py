@@ -190,6 +190,16 @@ class TestDynamoDB:
         store.call("UpdateItem", {**place, **update})
         assert store.call("GetItem", place)["Item"] == {**key(0), ":n": {"S": "new"}}
 
+    def test_what_an_index_cannot_hold_is_refused_with_all_of_its_transaction(self):
+        """Nothing is written, also of what came before it."""
+        store, name = DynamoDB(), MESSAGES["TableName"]
+        store.call("CreateTable", MESSAGES)
+        items = [key(0), {**key(1), "routing_partition": {"N": "1"}}]
+        puts = [{"Put": {"TableName": name, "Item": item}} for item in items]
+        with pytest.raises(DynamoDBError, match="routing_partition"):
+            store.call("TransactWriteItems", {"TransactItems": puts})
+        assert list(store.tables[name].items()) == []
+
     @pytest.mark.parametrize("operation", ["Query", "Scan"])
     def test_a_page_starts_behind_a_whole_key(self, operation):
         """Without its sort key there is no place to start from: an error, and not the first page again."""

@@ -184,6 +184,15 @@ class Table:
             raise _invalid("One or more parameter values were invalid: Missing a key in the item")
         return place
 
+    def check_indexes(self, item: Item) -> None:
+        """Refuse an item that an index cannot hold, before anything of its request is written.
+
+        Raises:
+            DynamoDBError: a key attribute of an index is empty or of another type.
+        """
+        for order in self.orders.values():
+            order.place_of(item)
+
     def seen(self, place: Place, until: float = inf) -> Version:
         """Return what is at a place, to a reader that sees what was written until then."""
         return self.versions.get(place, NOTHING).seen(until)
@@ -321,6 +330,8 @@ class DynamoDB:
             new = apply_update(changes, known or request["Key"], values) if failure is None else old.item
         elif is_check:
             new = old.item
+        if new is not None and new is not old.item:
+            table.check_indexes(new)
         return _Change(table, place, old, new, item_size_bytes(new or {}), updated, failure)
 
     def _commit(self, change: _Change, units: float) -> None:
