@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tools.equivalence import __main__ as study
+from tools.equivalence import study
 from tools.equivalence.calls import Call
 from tools.equivalence.combinations import COMBINATIONS, Combination
 from tools.equivalence.compare import DifferenceError, Pair, perform
