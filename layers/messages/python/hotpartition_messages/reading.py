@@ -67,7 +67,7 @@ class PageResult:
     age_ms: int | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MessageReader:
     """Reads messages. One per execution environment."""
 

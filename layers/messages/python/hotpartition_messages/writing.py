@@ -104,7 +104,7 @@ class _Asked:
     is_counted: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MessageWriter:
     """Stores, edits and deletes messages. One per execution environment; serves one request at a time."""
 

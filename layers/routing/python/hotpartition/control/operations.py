@@ -134,14 +134,14 @@ class Operations:
         )
         warnings = self._raise_warnings(route, generation, now_ms, is_changed=is_changed, is_in_registry=is_in_registry)
         return RaiseByHand(
-            collection,
-            is_changed,
-            max(shard_count, before),
-            before,
-            since_ms,
-            None if self.ends.registry is None else is_in_registry,
-            tuple(sorted(route.generations)),
-            warnings,
+            collection=collection,
+            changed=is_changed,
+            shard_count=max(shard_count, before),
+            shard_count_before=before,
+            since_ms=since_ms,
+            in_registry=None if self.ends.registry is None else is_in_registry,
+            generations=tuple(sorted(route.generations)),
+            warnings=warnings,
         )
 
     def close_by_hand(
