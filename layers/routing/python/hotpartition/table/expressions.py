@@ -113,7 +113,7 @@ class Conditions:
         return KeyCondition(whole.operands[0], rest, more)
 
     def find_equality(self, attribute: str, parameter: str = "FilterExpression") -> Any:
-        """Find the value that the filter demands of an attribute; None where it demands no single one.
+        """Find the value that an expression demands of an attribute; None where it demands no single one.
 
         Only what every item must fulfil counts: parts joined by AND, not by OR, and not under NOT.
         """
