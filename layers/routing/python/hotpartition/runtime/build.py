@@ -181,7 +181,7 @@ def _build_writer(engine: Engine, counting: WriteCounting, leases: Leases | None
     )
 
 
-def build_close_times(settings: Settings, times: CloseTimes = TIMES) -> CloseTimes:
+def build_close_times(settings: Settings, times: CloseTimes) -> CloseTimes:
     """Take the length of leases from the settings."""
     return replace(times, lease_ms=round(settings.lease_seconds * SECOND_MS))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hotpartition.control.ends import ControlEnds, JournalEnds
 from hotpartition.core.backoff import Clock
-from hotpartition.core.closes import TIMES, WARM_SHARE, CloseTimes
+from hotpartition.core.closes import WARM_SHARE
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Telemetry
 from hotpartition.core.times import StoreClock
@@ -31,25 +31,23 @@ if TYPE_CHECKING:
     from hotpartition.redis.cluster import RedisConnection
 
 
-def open_consumer(settings: Settings, telemetry: Telemetry, times: CloseTimes = TIMES) -> Consumer:
+def open_consumer(settings: Settings, telemetry: Telemetry) -> Consumer:
     """Build the stream consumer's job."""
     ends = _open_ends(settings, telemetry, connect_redis(settings, telemetry, "detection", is_patient=True))
-    return build_consumer(ends, settings, times=times)
+    return build_consumer(ends, settings)
 
 
-def build_consumer(
-    ends: ControlEnds, settings: Settings, kind: type[Consumer] | None = None, times: CloseTimes = TIMES
-) -> Consumer:
-    """Build a consumer on any ends; a test breaks the protocol on purpose by another `kind`."""
+def build_consumer(ends: ControlEnds, settings: Settings) -> Consumer:
+    """Build a consumer on any ends."""
     from hotpartition.control.consumer import Consumer  # noqa: PLC0415 - see this module's docstring
     from hotpartition.control.cooling import CoolingLimits  # noqa: PLC0415 - as above
 
-    close_times = find_close_times(settings, times)
+    close_times = find_close_times(settings)
     cooling = None
     if close_times is not None and settings.has_positions:
         close_after_ms = round(settings.close_after_seconds * 1000)
         cooling = CoolingLimits(settings.hot_sustained_wcu * WARM_SHARE, close_after_ms, close_times)
-    return (kind or Consumer)(
+    return Consumer(
         ends,
         thresholds=build_thresholds(settings),
         hot_at_once_rcu=settings.hot_at_once_rcu,
@@ -76,7 +74,7 @@ def open_operations(environ: Mapping[str, str], telemetry: Telemetry) -> Operati
     )
 
 
-def build_operations(ends: ControlEnds, settings: Settings, *, times: CloseTimes = TIMES) -> Operations:
+def build_operations(ends: ControlEnds, settings: Settings) -> Operations:
     """Build the operations job, on any ends."""
     from hotpartition.control.hot_keys import ReportedHeat  # noqa: PLC0415 - see this module's docstring
     from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - as above
@@ -91,7 +89,7 @@ def build_operations(ends: ControlEnds, settings: Settings, *, times: CloseTimes
         max_shard_count=settings.max_shard_count,
         route_cache_seconds=settings.route_cache_seconds,
         has_positions=settings.has_positions,
-        close_times=find_close_times(settings, times),
+        close_times=find_close_times(settings),
     )
     return Operations(ends, hot_keys, limits)
 
@@ -106,7 +104,6 @@ def open_in_band_operations(
     form: KeyForm,
     has_positions: bool = False,
     run_all: RunAll = map,
-    times: CloseTimes = TIMES,
 ) -> Operations:
     """Build the job where there is no Redis, over a client of DynamoDB.
 
@@ -130,7 +127,7 @@ def open_in_band_operations(
         max_shard_count=settings.max_shard_count,
         route_cache_seconds=REFRESH_SECONDS,
         has_positions=has_positions,
-        close_times=find_close_times(settings, times),
+        close_times=find_close_times(settings),
     )
     return Operations(ends, hot_keys, limits)
 
