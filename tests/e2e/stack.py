@@ -1,7 +1,7 @@
-"""The running stack as tests use it: single requests, the load generator's loads, and the local run's control API.
+"""The running stack as tests use it: the player's loads and reads, and the local run's control API.
 
-It is long because each request and each control is a method, and because what only a busy machine did wrong is kept
-apart from failures here.
+It is long because each of them is a method, and because what only a busy machine did wrong is kept apart from failures
+here.
 """
 
 from __future__ import annotations
