@@ -116,8 +116,9 @@ class Run(ABC):
         for line in self.introduce():
             self.console.print(line, markup=False)
         # An interrupted run leaves nothing behind that looks like its own.
-        for file in (*self.out_dir.glob("summary.json"), *self.out_dir.glob("report*")):
-            file.unlink()
+        for pattern in ("summary.json", "report.html", "report*.png"):
+            for file in self.out_dir.glob(pattern):
+                file.unlink()
         application = self.application
         async with running_stack(self.out_dir, self._say_step, seed=self.seed, **config) as self.control:
             url = self.control.status["api_url"]
