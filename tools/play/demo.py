@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from tools.figures import at_least, at_most
-from tools.history import Verdict
 from tools.local.metering import SLOT_MS, TimelineRow
 from tools.play.browser import NoBrowserError, take_pictures
 from tools.play.client import begin_each, browse, every, play, read_all
@@ -258,11 +257,6 @@ class Demonstration(Run):
         """When it was hot."""
         began, workload = self.started_at, self.workload
         return Hot(begins=began + workload.onset_seconds, ends=began + workload.hot_end_seconds)
-
-    @cached_property
-    def history(self) -> Verdict:
-        """The judge's verdict on all that was written and read."""
-        return self.recorder.judge()
 
     @cached_property
     def machine(self) -> Machine:

@@ -351,8 +351,7 @@ class ReadTrials(Run):
         refused = [asked for asked in self.since if asked.status in REFUSED and LATE not in asked.refusal]
         # From when it was asked for: what the response took on its way here is the machine's.
         oldest = max((asked.began - asked.read_at for asked in self.since if asked.read_at is not None), default=0.0)
-        found = self.recorder.judge().examples
-        breaches = [f"{finding.fault}: {finding.message_id}: {finding.detail}" for finding in found]
+        breaches = [f"{found.fault}: {found.message_id}: {found.detail}" for found in self.history.examples]
         bars = [
             at_most("found read-hot", self.found_after, FOUND_SECONDS, "s"),
             at_least("holders killed", self.holders_killed, self.trials, f"of {len(self.kills)} kills"),
@@ -366,7 +365,7 @@ class ReadTrials(Run):
     def summarize(self) -> Mapping[str, Any]:
         """Build the summary of the trials."""
         before = [asked for asked in self.rush.asked if asked.ended < self.found]
-        ages, verdict = list_ages_ms(self.since), self.recorder.judge()
+        ages, verdict = list_ages_ms(self.since), self.history
         origins = count_origins(self.out_dir / "local", self.found + LEARNT_SECONDS)
         return {
             "trials": self.trials,

@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from tools.figures import MISSED, say_bars
+from tools.history import Verdict
 from tools.play.client import Client, HttpApi, Recorder, open_session
 from tools.play.stack import Control, running_stack
 from tools.play.verdict import Judgement
@@ -80,6 +81,11 @@ class Run(ABC):
         file = self.out_dir / "summary.json"
         file.write_text(json.dumps(self.summarize(), indent=2) + "\n")
         return (file,)
+
+    @cached_property
+    def history(self) -> Verdict:
+        """The judge's verdict on all that was written and read, once it is over."""
+        return self.recorder.judge()
 
     @cached_property
     def judgement(self) -> Judgement:
