@@ -33,6 +33,7 @@ from hotpartition.runtime.build import build_engine, build_thresholds
 from hotpartition.runtime.connect import open_in_band
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
+from hotpartition_messages import jobs
 from hotpartition_messages.attributes import NO_ATTRIBUTES
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.writing import MessageWriter, NewMessage
@@ -141,15 +142,7 @@ class _Rush(World):
         ends = open_in_band(self.calls("in band"), TABLE.journal, self.meter, clock)
         engine = build_engine(ends, _SETTINGS, form=KEY_FORM, budget_ms=BUDGET_MS, closing=False)
         store = open_store(self.calls("writer"))
-        return MessageWriter(
-            engine.writer,
-            engine.gatherer(store=store),
-            store,
-            telemetry=self.meter,
-            clock=clock,
-            random_bits=random.getrandbits,
-            budget_ms=BUDGET_MS,
-        )
+        return jobs.build_writer(engine, store, self.settings["write"], random_bits=random.getrandbits)
 
     def _write(self, body: str) -> None:
         writer = self.writers[self.chance.randrange(len(self.writers))]
