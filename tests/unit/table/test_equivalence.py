@@ -58,7 +58,12 @@ def test_the_simulators_dynamodb_has_the_same_results(resource, number):
     assert counter.total() > 10
 
 
-SENT = {"PutItem"}, {"UpdateItem"}, {"TransactWriteItems"}, {"DeleteItem", "BatchWriteItem"}
+SENT = (
+    {"PutItem", "BatchGetItem"},
+    {"UpdateItem", "BatchGetItem"},
+    {"TransactWriteItems"},
+    {"DeleteItem", "BatchWriteItem", "BatchGetItem"},
+)
 """Among what each play sends."""
 
 
