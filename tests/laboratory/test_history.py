@@ -23,8 +23,8 @@ def message_id(number):
     return f"{number:026d}"
 
 
-def wrote(number=1, at=1.0, *, conversation="c", **more):
-    return conversation, number, Offered(digest=f"d{number}", acknowledged_at=at, **more)
+def wrote(number=1, at=1.0, **more):
+    return "c", number, Offered(digest=f"d{number}", acknowledged_at=at, **more)
 
 
 def offered(number, *, conversation="c"):

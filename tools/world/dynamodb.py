@@ -313,7 +313,7 @@ class DynamoDB:
 
     def _prepare(self, request: Request, *, is_check: bool = False) -> _Change:
         """See what a write would do."""
-        table, values = self.table(request), request.get("ExpressionAttributeValues", {})
+        table, values = self.table(request), _values(request)
         new: Item | None = dict(request["Item"]) if "Item" in request else None
         place = table.place_of(new or request["Key"])
         old = table.seen(place)

@@ -152,13 +152,13 @@ class Network(Gate):
 
         return call
 
-    def watch(self, client: Any, role: str, owner: Process | None = None) -> Callable[[], None]:
+    def watch(self, client: Any, role: str) -> Callable[[], None]:
         """Have a boto3 client's requests go this way; return what undoes that. REQUIRES: tasks call the client."""
         counts = self.counts_of(role)
 
         def send(operation: str, request: Request) -> dict[str, Any]:
             try:
-                return self._send(operation, request, counts, owner)
+                return self._send(operation, request, counts, None)
             except _LostError:
                 raise ReadTimeoutError(endpoint_url="simulated") from None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from hotpartition.control.consumer import Consumer
 from hotpartition.control.ends import ControlEnds
@@ -274,16 +274,14 @@ class SensitiveCounting(InBandCounting):
     sample_wcu = 1.0
 
 
-def shards_on(ends: Ends, settings: Settings, place: JournalPlace, **options: Any) -> Shards:
+def shards_on(ends: Ends, settings: Settings, place: JournalPlace, *, closing: bool = False, **options: Any) -> Shards:
     """Build what a `ShardedTable` takes as its shards, as `adaptive()` and `in_band()` do, on any ends.
 
-    `place` is where the routing items lie; `options` are those of `build_engine`.
+    `place` is where the routing items lie; `closing` and `options` are those of `build_engine`.
     """
 
     def build_routes(_table: Any, schema: Schema, _clock: Clock, budget_ms: float) -> TableRoutes:
-        limits: dict[str, Any] = {"choices": 3, "budget_ms": budget_ms, "closing": False, **options}
-        engine = build_engine(ends, settings, form=schema.form, **limits)
+        engine = build_engine(ends, settings, form=schema.form, budget_ms=budget_ms, closing=closing, **options)
         return TableRoutes(engine=engine, journal=place, is_counted=True)
 
-    shards: Any = SimpleNamespace(finds_read_heat=ends.registry is not None, build_routes=build_routes)
-    return shards  # type: ignore[no-any-return]
+    return cast("Shards", SimpleNamespace(finds_read_heat=ends.registry is not None, build_routes=build_routes))
