@@ -80,6 +80,13 @@ def test_the_strategies_differ_as_they_should(runs):
     assert not any(any(run.safety.found.values()) for run in runs.values())
 
 
+def test_a_setting_that_no_function_has_is_refused():
+    """Left out, it would have its default, and the scenario would prove less."""
+    assert replace(SHORT_STEP, settings={"hot_at_once_rcu": 9.0}).settings_of("consumer").hot_at_once_rcu == 9.0
+    with pytest.raises(ValueError, match="hot_at_onec_rcu"):
+        replace(SHORT_STEP, settings={"hot_at_onec_rcu": 9.0})
+
+
 def changed(run, **figures):
     return Outcome(**vars(run) | figures)
 

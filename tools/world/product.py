@@ -49,7 +49,7 @@ from tools.world.meter import Meter
 from tools.world.network import READER, Network
 from tools.world.record import Record
 from tools.world.redis import RedisServer, SimulatedConnection
-from tools.world.scenario import SHORT_TIMES, TABLE_NAME, FaultPlan, Scenario
+from tools.world.scenario import FUNCTIONS, SHORT_TIMES, TABLE_NAME, FaultPlan, Scenario
 
 TABLE = describe_table(TABLE_NAME)
 MESSAGES = {"TableName": TABLE_NAME, **define_table("pk", "sk", indexes={ROUTING_INDEX: ["routing_partition"]})}
@@ -75,7 +75,7 @@ class World:
         engine = self.engine = Engine()
         scenario = self.scenario = scenario.named_for(seed)
         self.seed = seed
-        self.settings = {name: scenario.settings_of(name) for name in ("write", "read", "consumer")}
+        self.settings = {name: scenario.settings_of(name) for name in FUNCTIONS}
         self.times = SHORT_TIMES if scenario.faults else TIMES
         """Those of closes, for writers."""
         self.parts = Parts()

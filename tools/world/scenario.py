@@ -15,6 +15,8 @@ from tools.world.scaling import scale_thresholds
 from tools.world.workload import ConversationFlow, Flow, name_for
 
 TABLE_NAME = "simulated"
+FUNCTIONS = ("write", "read", "consumer")
+"""Those that run beside each other, by the names that the settings know them by."""
 HOT = "hot-room-{seed}"
 """`{seed}` in a conversation's name becomes the seed, so that each seed has shards on other partitions."""
 
@@ -157,6 +159,11 @@ class Scenario:
     """When all of Redis is emptied."""
     is_judged: bool = True
     """Whether a history is kept and judged, with reads of everything at the end."""
+
+    def __post_init__(self) -> None:
+        known = {name for function in FUNCTIONS for name in MessageSettings.declared(function)}
+        if unknown := sorted(self.settings.keys() - known):
+            raise ValueError(f"scenario {self.name}: no function has a setting {', '.join(unknown)}")
 
     @property
     def heat_ends(self) -> float:
