@@ -74,9 +74,10 @@ TWO_ARE_LATE = [[(9.0, number), (0.002, number)] if number < 2 else [(0.001, num
     [
         # The round does not wait for the slow one.
         ([[(0.001, "a")], [(9.0, "late"), (0.002, "soon")]], ["a", "soon"], 1, 0.012),
-        # What fails waits for the other attempt, and is the result where that fails as well.
+        # What fails waits for the other attempt, and is the result where that fails as well, or there is only one.
         ([[(1.0, "good"), (0.1, FAILED)]], ["good"], 1, 1.0),
         ([[(0.1, FAILED), (0.2, "good")]], ["good"], 1, 0.21),
+        ([[(1.0, FAILED), (0.1, FAILED)]], [FAILED], 1, 1.0),
         ([[(0.001, FAILED)], [(0.001, "b")]], [FAILED, "b"], 0, 0.001),
         # Of two that end at once one counts.
         ([[(0.02, "first"), (0.01, "hedge")], [(0.5, "b"), (9.0, "late")]], ["first", "b"], 2, 0.5),

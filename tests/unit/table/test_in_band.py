@@ -122,7 +122,7 @@ class TestFinding:
 
     @pytest.mark.parametrize(("served", "raises"), [(0, 1), (15, 0)])
     def test_a_key_that_refuses_every_write_is_raised(self, plain, watched, clock, served, raises):
-        """A writer that waits offers a few units a second, which alone would never count as hot."""
+        """A writer that waits offers a few units a second, which alone would never count as hot; one served ends it."""
         watched.refuses = Hot(served=served)
         process = Process(plain, clock, calls_clock=clock.as_clock())
         for number in range(8):
