@@ -162,16 +162,19 @@ def test_the_verdict_needs_calls_and_no_difference(calls, difference, verdict):
     assert judged.passed == (verdict == "equal")
 
 
-def test_a_difference_is_reported_with_what_led_to_it(capsys):
-    """The call, both outcomes, and the history as hypothesis shortened it."""
+@pytest.mark.parametrize("engine", ["moto", WORLD])
+def test_a_difference_is_reported_with_what_led_to_it(capsys, monkeypatch, engine):
+    """The call, both outcomes, and the history as hypothesis shortened it; of the simulator beside moto, too."""
 
-    def fail(*, counter, seed):
-        del seed
+    def fail(combination, resource, *, examples, counter, seed, reference):
+        assert (examples > 9, reference is resource) == (True, engine == "moto")
         counter["put_item"] += 3
-        error = DifferenceError("put_item differs")
-        error.add_note("state.put_item()")
+        error = DifferenceError(f"{combination.name} differs")
+        error.add_note(f"state.put_item() of {seed}")
         raise error
 
-    compared = study.repeat("c", "moto", 1, fail)
-    assert (compared.difference, compared.calls) == ("put_item differs\nstate.put_item()", {"put_item": 3})
-    assert capsys.readouterr().err == "c on moto: put_item differs\nstate.put_item()\n"
+    monkeypatch.setattr(study, "run_machine", fail)
+    compared, name = study.compare_combination(engine, 2), COMBINATIONS[1].name
+    difference = f"{name} differs\nstate.put_item() of 2001"
+    assert compared == Outcome(combination=name, engine=engine, seed=2, calls={"put_item": 3}, difference=difference)
+    assert capsys.readouterr().err == f"{name} on {engine}: {difference}\n"
