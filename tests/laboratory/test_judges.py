@@ -426,6 +426,23 @@ def test_a_view_of_the_example_is_judged_as_a_read_of_its_site(view, shown, faul
     assert [finding.fault for finding in recorder.judge().examples] == ([fault] if fault else [])
 
 
+@pytest.mark.parametrize("last", [Response(404), Response(200, {"messages": [], "next_cursor": None})])
+def test_a_view_counts_as_complete_for_each_end_to_which_it_was_read(last):
+    pages = {None: Response(200, {"messages": [], "next_cursor": "2"}), "2": last}
+    whole = Response(200, {"messages": [], "next_cursor": None})
+    run = run_of(EveryView, application=DevicesApi)
+    cut = f"{run.workload.conversations[0]}/hourly"
+
+    async def respond(name, parameters):
+        return pages[parameters.get("cursor")] if name == cut else whole
+
+    api = SimpleNamespace(read=respond, find_part=DevicesApi(None, "", 1).find_part)
+    run.reader = Client(api=api, recorder=run.recorder, rng=Random(1), now=lambda: 1.0)
+    asyncio.run(run.read_more())
+    sites = len(run.workload.conversations) - (last.status == 404)
+    assert run.complete == {"hourly view": 2 * sites, "readings of one device": 2 * len(DEVICES)}
+
+
 def test_a_report_shows_every_figure_of_a_summary():
     """A soak's are counts by kind as well."""
     shown = [number(each) for each in (None, 12_345, "pass", {"redis-killed": 1})]
