@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from hotpartition.core.route import Close, Generation
+from hotpartition.core.times import format_time
 from tools.history import FAULTS, Read, Seen, Verdict
 from tools.local.metering import TimelineRow
 from tools.play.__main__ import parse_arguments
@@ -25,7 +26,7 @@ from tools.play.client import NO_RESPONSE, Client, HttpApi, Recorder, Response
 from tools.play.demo import Demonstration
 from tools.play.detect import Detection, Heat
 from tools.play.example import DEVICES, HOT_SITE, DevicesApi, EveryView
-from tools.play.read import Asked, Kill, ReadRush, ReadTrials
+from tools.play.read import READING, Asked, Kill, ReadRush, ReadTrials
 from tools.play.report import number
 from tools.play.soak import GATEWAY_FAILURE, KINDS, Soak
 from tools.play.stack import Control, Observations, watch_route
@@ -322,6 +323,32 @@ def test_a_write_without_an_id_is_repeated_under_the_one_that_a_refusal_names(re
     client = Client(api=api, recorder=recorder, rng=Random(1), now=lambda: 1.0, mint=lambda *_: None, replay_share=0.0)
     asyncio.run(client.write(Offer(0.0, "c", "s", "b")))
     assert (ids, recorder.acknowledged_ids("c"), recorder.nameless.total()) == (sent, stored, nameless)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "age", "read_at", "bound"),
+    [
+        (False, 2.0, 8.5, 2.0),
+        (False, None, 10.0, READING.page_staleness_seconds),
+        (False, 60.0, -49.5, READING.page_staleness_seconds),
+        (True, 2.0, 4.0 + READING.settle_seconds, 2.0),
+    ],
+)
+def test_a_page_of_a_rush_is_judged_by_its_age_and_asked_for_again_when_its_process_died(clocks, age, read_at, bound):
+    """It was read when its `Age` says or, where clocks are right, what is settled; no bound is wider than the usual."""
+    body = {"messages": [], "next_cursor": None, "settled_until": format_time(4_000)}
+    responses, moments = iter([NO_RESPONSE, Response(200, body, age_seconds=age)]), iter([9.0, 9.5, 10.0, 10.5])
+
+    async def respond(*_):
+        return next(responses)
+
+    api, recorder = SimpleNamespace(read=respond), Recorder()
+    client = Client(api=api, recorder=recorder, rng=None, now=lambda: next(moments))
+    rush = ReadRush(client=client, conversation_id="c", are_clocks_right=clocks)
+    asyncio.run(rush.ask())
+    assert rush.asked == [Asked(9.0, 9.5, 0), Asked(10.0, 10.5, 200, read_at)]
+    (read_,) = recorder.reads
+    assert (read_.is_strong, read_.newest_first, read_.complete, read_.bound_seconds) == (False, True, True, bound)
 
 
 def test_the_server_mints_half_of_the_ids():
