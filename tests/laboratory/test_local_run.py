@@ -104,6 +104,7 @@ def test_reserved_concurrency_refuses_at_once_and_the_limit_after_a_while(loop, 
     """Lambda's throttle is an error of its own; a full machine lets requests wait for a bounded time."""
     pool = make_pool(min_environments=1, **limits)
     loop.run(pool.start())
+    assert pool.status()["frozen"] == 1  # initialized already
     first = loop.submit(pool.invoke(event("meet", folder=str(folder), count=2)))
     loop.run(until(lambda: pool.status()["busy"] == 1))
     with pytest.raises(ThrottledInvocationError):
