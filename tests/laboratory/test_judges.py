@@ -67,15 +67,23 @@ def run_of(kind, *, notes=(), kept_up=True, killed=0, known=None, **given):
     if issubclass(kind, Demonstration):
         given = {"workload": SMALL, "scale": SCALE, **given}
     run = kind(seed=1, out_dir=None, recorder=recorder, now=lambda: 0.0, **given)
-    run.control = Control(None, "", {"functions": {"write_message": {"killed": killed}}})
+    # A consumer that was killed was serving no client.
+    killed = {"write_message": killed - 1, "read_messages": 1, "consume_reports": 7}
+    run.control = Control(None, "", {"functions": {name: {"killed": count} for name, count in killed.items()}})
     vars(run).update({"machine": Machine(kept_up, ""), **(known or {})})
+    return run
+
+
+def read_to_the_ends(run, **complete):
+    """Let all views have been read to their ends, but for what is changed."""
+    run.complete.update({kind: 2 * len(views) for kind, views in run.list_views().items()} | complete)
     return run
 
 
 def judged(summary=None, history=None, throttles=None, *, offered=5_264, conversations=65, busiest_second=0, **more):
     """Judge a run that just reaches every bar, but for what is changed."""
     offers = tuple(Offer(0.0, f"c-{number % conversations}", "", "") for number in range(offered))
-    closes, workload = more.pop("closes", {}), replace(SMALL, offers=offers)
+    closes, complete, workload = more.pop("closes", {}), more.pop("complete", {}), replace(SMALL, offers=offers)
     known = {
         "figures": {**GOOD, **(summary or {})},
         "history": Verdict(**FAULTLESS | (history or {})),
@@ -84,16 +92,15 @@ def judged(summary=None, history=None, throttles=None, *, offered=5_264, convers
     }
     run = run_of(more.pop("kind", Demonstration), workload=workload, known=known, **more)
     run.seen.closes.update(closes)
-    return run.judgement
+    return read_to_the_ends(run, **complete).judgement
 
 
-def shown(hourly=130, of_devices=40):
-    """Judge the example, whose views were read to their ends but for what is changed."""
-    complete = {"hourly view": hourly, "readings of one device": of_devices}
+def shown(**complete):
+    """Judge the example."""
     return judged(kind=EveryView, application=DevicesApi, complete=complete)
 
 
-def soaked(*, not_injected="", not_met="", spread=15, failed=2, notes=(), **history):
+def soaked(*, not_injected="", not_met="", spread=15, failed=2, notes=(), complete=60, **history):
     """Judge a soak that just reaches every bar, but for what is changed."""
     injected, met = (
         Counter({kind.name: times for kind in KINDS if kind.name != left_out})
@@ -107,7 +114,7 @@ def soaked(*, not_injected="", not_met="", spread=15, failed=2, notes=(), **hist
     known = {"history": Verdict(**FAULTLESS | {"acknowledged": 50_000, **history}), "timeline": tuple(timeline)}
     notes = [*["write to c " + GATEWAY_FAILURE] * failed, *notes]
     more = {"workload": workload, "injected": injected, "met": met, "load_seconds": 600.0, "needed": 50_000}
-    return run_of(Soak, notes=notes, killed=2, known=known, **more).judgement
+    return read_to_the_ends(run_of(Soak, notes=notes, killed=2, known=known, **more), conversation=complete).judgement
 
 
 def heat(after=1.0, shard_counts=(4,), share=0.05):
@@ -132,13 +139,13 @@ def page(age=0.3):
     return Asked(LATER, LATER + 0.01, 200, LATER - age)
 
 
-def rushed(*asked, kills=(True,), found=FOUND, reads=()):
-    """Judge a rush of readers, in which a page was served, from when it was found."""
+def rushed(*asked, kills=(True,), found=FOUND, reads=(), notes=()):
+    """Judge a rush of readers, in which two pages were served, from when it was found."""
     kills = [Kill(LATER, 0.05, hit_holder=hit) for hit in kills]
-    run = run_of(ReadTrials, trials=len(kills), began=FOUND - 1.0, found=found, kills=kills)
+    run = run_of(ReadTrials, notes=notes, trials=len(kills), began=FOUND - 1.0, found=found, kills=kills)
     run.recorder.reads += [SEEN, *reads]
     run.recorder.note_acknowledged("c", SHOWN[0].message_id, "d", 1.0)
-    run.rush = ReadRush(client=None, conversation_id="c", asked=[page(), *asked])
+    run.rush = ReadRush(client=None, conversation_id="c", asked=[page(), page(), *asked])
     return run.judgement
 
 
@@ -158,6 +165,7 @@ DEMONSTRATION = [
     ({"history": {"phantom": 1}, "application": DevicesApi}, "no reading from nowhere", 1),
     ({"history": {"stale": 1}}, "no page beyond the staleness bound", 1),
     ({"history": {"unverified": 1}}, "every message looked for", 4999),
+    ({"complete": {"conversation": 129}}, "conversation complete", 129),
     ({"throttles": {"in_last_third": 10}}, "throttles fall", 10),
     ({"throttles": {"in_first_second": 0, "in_last_third": 0}}, "throttles fall", 0),
     ({"notes": ("read of c answered 502",)}, "no unexpected response", 1),
@@ -166,8 +174,8 @@ DEMONSTRATION = [
     ({"summary": LATE, "history": {"missing": 1}, "kept_up": False}, "no message missing", 1),
 ]
 EXAMPLE = [
-    ({"hourly": 129}, "hourly view complete", 129),
-    ({"of_devices": 39}, "readings of one device complete", 39),
+    ({"hourly view": 129}, "hourly view complete", 129),
+    ({"readings of one device": 39}, "readings of one device complete", 39),
 ]
 SOAK = [
     ({"missing": 1}, "no message missing", 1),
@@ -177,6 +185,7 @@ SOAK = [
     ({"not_injected": "redis-paused"}, "every kind of fault injected", len(KINDS) - 1),
     ({"not_met": "dynamodb-slow"}, "every fault of DynamoDB met by requests", 19),
     ({"failed": 3}, "only killed environments failed", 3),
+    ({"complete": 59}, "conversation complete", 59),
 ]
 
 
@@ -192,7 +201,9 @@ READERS = [
     ((page(age=3.1),), {}, "the oldest page", pytest.approx(3.1)),
     ((), {"kills": (True, False)}, "holders killed", 1),
     ((), {"found": inf}, "found read-hot", None),
-    ((), {"reads": (STALE,)}, "breaches of the promise", 1),
+    ((), {"reads": (STALE,)}, "no page beyond the staleness bound", 1),
+    ((), {"notes": ("write to c answered 500",)}, "no unexpected response", 1),
+    ((REFUSED,) * 3, {}, "pages served", 2),
 ]
 
 
@@ -465,9 +476,10 @@ def test_a_view_counts_as_complete_for_each_end_to_which_it_was_read(last):
 
     api = SimpleNamespace(read=respond, find_part=DevicesApi(None, "", 1).find_part)
     run.reader = Client(api=api, recorder=run.recorder, rng=Random(1), now=lambda: 1.0)
-    asyncio.run(run.read_more())
-    sites = len(run.workload.conversations) - (last.status == 404)
-    assert run.complete == {"hourly view": 2 * sites, "readings of one device": 2 * len(DEVICES)}
+    asyncio.run(run.read_views())
+    sites = len(run.workload.conversations)
+    hourly = sites - (last.status == 404)
+    assert run.complete == {"site": 2 * sites, "hourly view": 2 * hourly, "readings of one device": 2 * len(DEVICES)}
 
 
 def test_a_report_shows_every_figure_of_a_summary():

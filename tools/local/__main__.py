@@ -23,7 +23,7 @@ async def up(config: LocalConfig) -> None:
         if not main.cancelling():  # once: then what runs is being stopped
             main.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop)
     try:
         async with AsyncExitStack() as cleanup:

@@ -32,7 +32,7 @@ class LocalConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     environment: Literal["dev", "lite"] = Field("dev", description="which environment is run on this machine (dev)")
-    port: int = Field(0, ge=0, le=65_535, description="of the HTTP API, the next one the control API's; 0: free ones")
+    port: int = Field(0, ge=0, le=65_533, description="of the HTTP API, the next one the control API's; 0: free ones")
     redis: RedisForm = "single"
     partition_write_limit: float = Field(PARTITION_WCU, gt=0, description="WCU/s that one partition takes (1000)")
     partition_read_limit: float = Field(PARTITION_RCU, gt=0, description="RCU/s that one partition takes (3000)")

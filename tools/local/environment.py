@@ -201,13 +201,12 @@ class ExecutionEnvironment:
     async def _live(self) -> None:
         runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.0)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
             self._process = await self._launcher.start(runner.addresses[0][1], self._number)
-        except LocalRunError as error:
-            self._fail_init(str(error))
-        else:
             await self._watch(self._process)
+        except (LocalRunError, OSError) as error:
+            self._fail_init(str(error))
         await runner.cleanup()
         self.is_over = True
         self._on_change(self)

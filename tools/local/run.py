@@ -100,7 +100,7 @@ class LocalRun:
         gateway = Gateway({route_key: self.pools[name] for route_key, name in self._stack.routes.items()})
         await self._serve(gateway.app(), listener=listener)
         await self._start_control()
-        self._start_schedules()
+        await self._start_schedules()
         await self._announce()
 
     def _prepare_work_dir(self) -> None:
@@ -162,9 +162,11 @@ class LocalRun:
         )
         return FunctionPool(launcher=launcher, min_environments=low, max_environments=high, rng=rng)
 
-    def _start_schedules(self) -> None:
+    async def _start_schedules(self) -> None:
+        """Fire each schedule from now on; whatever fails in that, and is no function's failure, ends the run."""
+        firing = await self._cleanup.enter_async_context(asyncio.TaskGroup())
         for schedule in self._stack.schedules:
-            self._cleanup.push_async_callback(_end, asyncio.create_task(fire(schedule, self.pools[schedule.function])))
+            firing.create_task(fire(schedule, self.pools[schedule.function]))
             self._say(f"schedule of {schedule.function}: now, and every {schedule.every_seconds:g} s")
 
     async def _start_control(self) -> None:
@@ -247,8 +249,3 @@ def _taking(port: int) -> Iterator[None]:
     except OSError as error:
         why = str(error) if error.errno is None else os.strerror(error.errno)
         raise LocalRunError(f"port {port} cannot be used: {why}") from error
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])

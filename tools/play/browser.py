@@ -54,7 +54,10 @@ class Page:
         await self.socket.send_json({"id": number, "method": method, "params": params})
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
-                message = await self.socket.receive_json()
+                try:
+                    message = await self.socket.receive_json()
+                except TypeError:
+                    raise NoBrowserError("the browser has ended") from None
                 if message.get("id") == number:
                     assert "error" not in message, message  # noqa: S101 - a wrong order is a mistake of the caller's
                     result: Mapping[str, Any] = message["result"]
@@ -129,7 +132,7 @@ async def open_browser() -> AsyncIterator[Page]:
             *command, stdout=quiet, stderr=quiet, env={**os.environ, **more}, start_new_session=True
         )
         try:
-            port = await asyncio.to_thread(_read_port, Path(profile) / "DevToolsActivePort")
+            port = await asyncio.to_thread(_read_port, process, Path(profile) / "DevToolsActivePort")
             async with aiohttp.ClientSession() as session:
                 async with session.get(f"http://127.0.0.1:{port}/json") as response:
                     tabs = await response.json()
@@ -152,12 +155,13 @@ async def take_pictures(page_file: Path) -> None:
             await asyncio.to_thread(page_file.with_name(f"{page_file.stem}{name}.png").write_bytes, taken)
 
 
-def _read_port(file: Path) -> int:
+def _read_port(process: asyncio.subprocess.Process, file: Path) -> int:
     """Wait for the file with the port; its second line comes last."""
     ends_at = time.monotonic() + PATIENCE_SECONDS
     while not (file.exists() and "\n" in file.read_text()):
-        if time.monotonic() > ends_at:
-            raise NoBrowserError(f"the browser did not start within {PATIENCE_SECONDS:g} s")
+        if process.returncode or time.monotonic() > ends_at:
+            said = f"ended with status {process.returncode}" if process.returncode else "is not there in time"
+            raise NoBrowserError(f"the browser did not start: it {said}")
         time.sleep(POLL_SECONDS)
     return int(file.read_text().split("\n")[0])
 

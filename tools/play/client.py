@@ -182,7 +182,8 @@ class Client:
                 recorder.note_nameless(place, digest)
         elif self.rng.random() < self.replay_share:
             await asyncio.sleep(REPLAY_DELAY_SECONDS)
-            recorder.counts["replays"] += await self._store(place, message, digest)
+            is_stored = await self._store(place, message, digest)
+            recorder.counts["replays"] += is_stored
 
     async def read(
         self, name: str, *, order: Order, consistency: Consistency, limit: int, most_pages: float = inf

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
-from tools.figures import at_least, at_most
+from tools.figures import Bar, at_least, at_most
 from tools.local.metering import SLOT_MS, TimelineRow
 from tools.play.browser import NoBrowserError, take_pictures
 from tools.play.client import begin_each, browse, every, play, read_all
@@ -115,6 +115,8 @@ class Demonstration(Run):
     """From when on the hot conversation was closed, once it had cooled."""
     keys_after_close: int | None = None
     """How many partition keys its newest page queried behind that."""
+    complete: dict[str, int] = field(default_factory=dict)
+    """How often the views of a kind were read to their ends."""
 
     @property
     def name(self) -> str:
@@ -170,18 +172,21 @@ class Demonstration(Run):
                 self.phase = "cooling"
                 await self._cool_down()
             self.phase = "reading"
-            # The longest read comes first.
-            names = sorted(self.workload.conversations, key=lambda name: name != self.name)
-            await read_all(self.reader, names, readers=CLOSING_READERS)
-            await self.read_more()
+            await self.read_views()
             self.timeline = await self.control.list_loads()
             is_over.set()
 
     async def disturb(self, stopped: asyncio.Event) -> None:
         """Break parts while the workload is played, and repair them before the closing reads."""
 
-    async def read_more(self) -> None:
-        """Read what else the application shows, when all was written and read."""
+    def list_views(self) -> Mapping[str, Sequence[str]]:
+        """List what the application shows when all was written, by kind: the conversations, the longest one first."""
+        return {self.application.collection: sorted(self.workload.conversations, key=lambda name: name != self.name)}
+
+    async def read_views(self) -> None:
+        """Read all views from both ends, one kind after the other."""
+        for kind, views in self.list_views().items():
+            self.complete[kind] = await read_all(self.reader, views, readers=CLOSING_READERS)
 
     async def _play(self) -> None:
         """Write the workload, while visitors read, parts break and all is watched."""
@@ -299,6 +304,14 @@ class Demonstration(Run):
             **describe_rush(self.rush.asked, self.out_dir / "local"),
         }
 
+    def judge_promise(self, unexpected: Sequence[str]) -> list[Bar]:
+        """Hold the promise, and that all views were read to their ends."""
+        bars = promise_bars(self.history, unexpected, item=self.application.item)
+        for kind, views in self.list_views().items():
+            unit = f"reads of {len(views)}, from both ends"
+            bars.append(at_least(f"{kind} complete", self.complete[kind], 2 * len(views), unit))
+        return bars
+
     def judge(self) -> Judgement:
         """Judge by bars in the order in which a reader cares, in the application's words.
 
@@ -323,7 +336,7 @@ class Demonstration(Run):
                 at_most("newest page of what has cooled", figures["keys_after_close"] or None, 1, "keys queried")
             )
         bars = [
-            *promise_bars(history, self.recorder.notes, item=item),
+            *self.judge_promise(self.recorder.notes),
             at_least(f"{collection}s", history.conversations, least_conversations, f"{collection}s"),
             at_least("largest N", figures["max_n"], least_n, "shards"),
             at_most("not closed in the heat", closes_in_heat, 0, "closes"),
@@ -342,9 +355,8 @@ class Demonstration(Run):
         }
 
     def explain(self) -> Iterable[str]:
-        """List the breaches of the promise and, of a run that failed, where to look; and say how the machine did."""
-        for one in self.history.examples:
-            yield f"     {one.fault}: {one.conversation_id} {one.message_id}: {one.detail}"
+        """Say as well, of a run that failed, where to look; and how the machine did."""
+        yield from super().explain()
         if self.judgement.verdict != "pass":
             yield from (f"     unexpected: {note}" for note in self.recorder.notes[:MOST_NOTES])
             yield f"     what the functions said: {self.out_dir / 'local' / 'logs'}"

@@ -73,8 +73,9 @@ class Run(ABC):
         return ()
 
     def explain(self) -> Iterable[str]:
-        """Say what a reader of the bars should know besides, in lines."""
-        return ()
+        """Say what a reader of the bars should know besides, in lines: the breaches of the promise."""
+        for one in self.history.examples:
+            yield f"     {one.fault}: {one.conversation_id} {one.message_id}: {one.detail}"
 
     async def write_down(self) -> tuple[Path, ...]:
         """Write the results, and list their files."""

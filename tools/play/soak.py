@@ -24,13 +24,15 @@ from tools.local.metering import TimelineRow
 from tools.local.processes import LocalRunError
 from tools.play.demo import Demonstration
 from tools.play.stack import stopped_within
-from tools.play.verdict import Judgement, conclude, promise_bars
+from tools.play.verdict import Judgement, conclude
 from tools.play.workload import BODY_BYTES, Scale, Workload, generate_offers, quiet_flow, usable_cores
 from tools.world.workload import ConversationFlow, constant
 
 Rule = Mapping[str, Any]
 
 KILL_CONSUMER = "/functions/consume_reports/kill"
+NOBODY_KILLED = {"pid": None}
+"""The response where no environment was there to be killed."""
 _READS = ("Query", "GetItem")
 _WRITES = ("PutItem", "UpdateItem")
 _REQUESTS = (*_WRITES, *_READS, "BatchGetItem")
@@ -172,15 +174,13 @@ class Soak(Demonstration):
     async def _inject(self, kind: FaultKind, seconds: float, stopped: asyncio.Event) -> None:
         before = await self._count_met(kind)
         await self._set_rules(kind.name, kind.rules)
-        for order in kind.begin:
-            await self.control.post(order)
-        self.injected[kind.name] += 1
+        responses = [await self.control.post(order) for order in kind.begin]
         await stopped_within(stopped, seconds)
         for _ in range(MOST_POLLS if kind.meets_requests else 0):
             if await self._count_met(kind) > before or await stopped_within(stopped, POLL_SECONDS):
                 break
-        for order in kind.end:
-            await self.control.post(order)
+        responses += [await self.control.post(order) for order in kind.end]
+        self.injected[kind.name] += NOBODY_KILLED not in responses
         await self._set_rules(kind.name, ())
         if kind.rules:
             self.met[kind.name] += await self._count_met(kind) - before
@@ -206,12 +206,13 @@ class Soak(Demonstration):
         """Judge by the promise, the number of messages, and whether everything was tried."""
         notes = self.recorder.notes
         unexpected = [note for note in notes if not note.endswith(GATEWAY_FAILURE)]
-        killed = sum(function.get("killed", 0) for function in self.control.status["functions"].values())
+        functions = self.control.status["functions"]
+        killed = sum(functions[name]["killed"] for name in (self.application.writer, self.application.reader))
         rushes = sum(name.startswith(RUSH_PREFIX) for name in self.workload.conversations)
         spread, least = count_spread(self.timeline), round(LEAST_SPREAD * rushes)
         meeting = [kind.name for kind in KINDS if kind.meets_requests]
         bars = [
-            *promise_bars(self.history, unexpected),
+            *self.judge_promise(unexpected),
             _all_of("every kind of fault injected", [kind.name for kind in KINDS], self.injected),
             _all_of("every fault of DynamoDB met by requests", meeting, self.met),
             at_most(
