@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,8 +75,7 @@ class Reader:
             WrongError: it fails, or prints something else than it should.
         """
         command = step.command.replace("01K9...", self.message_id)
-        for port, own in self.ports.items():
-            command = command.replace(port, own)
+        command = re.sub("|".join(self.ports), lambda found: self.ports[found[0]], command)
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
             self.environment[name] = value
@@ -178,21 +177,21 @@ def fresh_environment(home: Path, port: int) -> dict[str, str]:
     return {**environment, **npmrc, **caches, "PATH": path, "HOME": str(home), "PORT": str(port)}
 
 
-def find_two_ports() -> int:
-    """Find a free loopback port whose successor is free as well: the API's and the control API's."""
+def find_three_ports() -> int:
+    """Find a free loopback port for the API, whose successors are free as well: the control API's and the page's."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as first, socket.socket() as second:
-            port: int = first.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                second.bind(("127.0.0.1", port + 1))
-                return port
+        with ExitStack() as held, suppress(OSError, OverflowError):
+            port: int = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for successor in (port + 1, port + 2):
+                held.enter_context(socket.create_server(("127.0.0.1", successor)))
+            return port
 
 
 def main() -> int:
     """Follow the README; the exit status says whether all of it is true."""
     # A shell that starts this in the background has it ignore Ctrl-C, and so would all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    text, port = (ROOT / "README.md").read_text(), find_two_ports()
+    text, port = (ROOT / "README.md").read_text(), find_three_ports()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hotpartition-readme-") as folder:
         clone, home = Path(folder) / "hotpartition", Path(folder) / "home"

@@ -21,9 +21,9 @@ from botocore.exceptions import ClientError
 from support.tables import define_table
 from tools.limits import Partitions
 from tools.local.dynamodb import LocalDynamoDB, Operations, PartitionedTable, call_moto
-from tools.local.dynamodb_process import creation_request
 from tools.local.faults import Fault, FaultPolicy, ServiceError, delay_seconds, parse_rules
 from tools.local.metering import Meter, TimelineRow
+from tools.local.template import creation_request
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,6 +151,13 @@ def test_who_asks_a_function_that_cannot_be_imported_is_told_why(invoke, make_po
         report = invoke(pool)
         assert report["errorType"] == "Runtime.ImportModuleError"
         assert "nothing_of_this_name" in report["errorMessage"]
+
+
+def test_who_asks_a_function_whose_process_cannot_be_started_is_told_why(invoke, make_pool, folder):
+    """Here its log cannot be written."""
+    pool = make_pool()
+    pool.launcher = replace(pool.launcher, log_dir=folder / "missing")
+    assert "No such file" in invoke(pool)["errorMessage"]
 
 
 def test_an_event_has_payload_format_2():

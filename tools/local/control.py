@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 from aiohttp import web
 
-from tools.local.dynamodb_process import DynamoDB
 from tools.local.functions import FunctionPool, ThrottledInvocationError
 from tools.local.processes import LocalRunError
 from tools.local.redis import RedisNodes
@@ -29,7 +29,7 @@ class Control:
     """JSON over HTTP, on a port of its own."""
 
     status: Callable[[], dict[str, Any]]
-    dynamodb: DynamoDB
+    dynamodb_url: str
     redis: RedisNodes | None
     pools: Mapping[str, FunctionPool]
 
@@ -51,8 +51,9 @@ class Control:
     async def _dynamodb(self, request: web.Request) -> web.Response:
         """Pass on what the local DynamoDB shows and sets."""
         method = "GET" if request.method == "GET" else "PUT"
-        path = request.raw_path.removeprefix("/dynamodb")
-        return await self.dynamodb.ask(method, path, await request.read())
+        url = self.dynamodb_url + request.raw_path.removeprefix("/dynamodb")
+        async with aiohttp.request(method, url, data=await request.read()) as response:
+            return web.Response(status=response.status, body=await response.read(), content_type="application/json")
 
     async def _redis(self, request: web.Request) -> web.Response:
         redis, action = self.redis, request.match_info["action"]

@@ -10,15 +10,14 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import IO
 
 _TAIL_LINES = 15
-_TAIL_CHARACTERS = 1_000
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 _PR_SET_PDEATHSIG = 1
 _PORTS = range(20_000, 32_768)
 """Below those that Linux and macOS give to outgoing connections."""
@@ -69,33 +68,42 @@ async def start_process(
         raise LocalRunError(f"{command[0]} cannot be started: {error.strerror}") from error
 
 
-async def is_listening(process: asyncio.subprocess.Process, port: int, *, seconds: float) -> bool:
-    """Wait until a child listens on a loopback port; False when it ended, or takes too long."""
-    deadline = time.monotonic() + seconds
-    while process.returncode is None and time.monotonic() < deadline:
+@contextlib.asynccontextmanager
+async def serve(
+    what: str, command: Sequence[str], port: int, log_path: Path, cwd: Path | None = None
+) -> AsyncIterator[str]:
+    """Run a server on a loopback port while a block lasts, and yield its address."""
+    with log_path.open("wb") as log:
+        process = await start_process(command, log=log, cwd=cwd)
+
+    async def is_ready() -> bool:
+        if process.returncode is not None:
+            raise LocalRunError(f"{what} does not start:{log_tail(log_path)}")
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
-            await asyncio.sleep(_POLL_SECONDS)
-        else:
-            writer.close()
-            return True
-    return False
+            return False
+        writer.close()
+        return True
+
+    try:
+        if not await wait_until(is_ready, seconds=START_SECONDS):
+            raise LocalRunError(f"{what} does not listen after {START_SECONDS:.0f} s:{log_tail(log_path)}")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await kill(process)
 
 
 @contextlib.contextmanager
 def serving(what: str, command: Sequence[str], port: int, cwd: Path | None = None) -> Iterator[str]:
-    """Run a server on a loopback port while a block lasts, and yield its address: for what is not asynchronous."""
-    with tempfile.TemporaryFile() as log, asyncio.Runner() as runner:
-        process = runner.run(start_process(command, log=log, cwd=cwd))
+    """Do the same for what is not asynchronous."""
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        server = serve(what, command, port, Path(folder) / "log", cwd)
+        url = runner.run(server.__aenter__())
         try:
-            if not runner.run(is_listening(process, port, seconds=START_SECONDS)):
-                log.seek(0)
-                said = log.read().decode(errors="replace")[-_TAIL_CHARACTERS:].strip()
-                raise LocalRunError(f"{what} does not start: {said}")
-            yield f"http://127.0.0.1:{port}"
+            yield url
         finally:
-            runner.run(kill(process))
+            runner.run(server.__aexit__(None, None, None))
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], *, seconds: float) -> bool:

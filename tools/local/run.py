@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -23,13 +24,12 @@ from hotpartition_cli.callers import UrlCaller
 from hotpartition_cli.heat import Heat, Server
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
-from tools.local.dynamodb_process import DynamoDB, creation_request
 from tools.local.environment import Launcher, check_runtime, install_runtime
 from tools.local.functions import FunctionPool
 from tools.local.gateway import Gateway, fire
-from tools.local.processes import LocalRunError, free_port
+from tools.local.processes import LocalRunError, free_port, serve
 from tools.local.redis import RedisNodes, find_binary
-from tools.local.template import LOOPBACK, FunctionSpec, Stack, read_stack, synthesize
+from tools.local.template import LOOPBACK, ROOT, FunctionSpec, Stack, creation_request, read_stack, synthesize
 
 MESSAGES = "POST /conversations/{conversation_id}/messages"
 
@@ -44,8 +44,7 @@ class LocalRun:
         self.config = config
         self.pools: dict[str, FunctionPool] = {}
         self.redis: RedisNodes | None = None
-        self.dynamodb = DynamoDB(config.work_dir / "moto")
-        self.api_url = self.control_url = self.page_url = ""
+        self.dynamodb_url = self.api_url = self.control_url = self.page_url = ""
         self._cleanup = cleanup
         self._say = say
         self._stack: Stack
@@ -61,7 +60,7 @@ class LocalRun:
             "functions": {name: pool.status() for name, pool in self.pools.items()},
             "redis": {} if self.redis is None else self.redis.describe(),
             "dynamodb": {
-                "endpoint": self.dynamodb.url,
+                "endpoint": self.dynamodb_url,
                 "table": next(iter(self._stack.tables), None),
                 "tables": {name: self._journals.get(name) for name in self._stack.tables},
                 "partition_write_limit_wcu": self.config.partition_write_limit,
@@ -105,7 +104,7 @@ class LocalRun:
 
     def _prepare_work_dir(self) -> None:
         """Begin afresh: DynamoDB's data lives in memory, so a registry of an earlier run would contradict it."""
-        for folder in ("redis", "moto", "logs"):
+        for folder in ("redis", "logs"):
             shutil.rmtree(self.config.work_dir / folder, ignore_errors=True)
         (self.config.work_dir / "logs").mkdir(parents=True)
 
@@ -118,22 +117,22 @@ class LocalRun:
         self._say(f"Redis ({binary.name}, cluster mode, append-only file{extra}) on port {port}")
 
     async def _start_dynamodb(self) -> None:
-        self._cleanup.push_async_callback(self.dynamodb.stop)
-        config = self.config
-        await self.dynamodb.start(
-            [creation_request(name, properties) for name, properties in self._stack.tables.items()],
-            limits={
-                "write_limit_wcu": config.partition_write_limit,
-                "read_limit_rcu": config.partition_read_limit,
-                "count": config.partitions,
-            },
-            seed=config.seed,
-        )
+        config, port = self.config, free_port()
+        limits_of_each = {
+            "write_limit_wcu": config.partition_write_limit,
+            "read_limit_rcu": config.partition_read_limit,
+            "count": config.partitions,
+        }
+        tables = [creation_request(name, properties) for name, properties in self._stack.tables.items()]
+        options = {"port": port, "tables": tables, "limits": limits_of_each, "seed": config.seed}
+        command = [sys.executable, "-m", "tools.local.dynamodb", json.dumps(options)]
+        log_path = config.work_dir / "logs" / "moto.log"
+        self.dynamodb_url = await self._cleanup.enter_async_context(serve("moto", command, port, log_path, ROOT))
         limits = f"{config.partition_write_limit:g} WCU and {config.partition_read_limit:g} RCU"
         partitions = "one for each key" if config.partitions is None else f"{config.partitions} in each table and index"
         self._say(
             f"DynamoDB (moto, and the partition model: {limits} a second, partitions: {partitions}) "
-            f"at {self.dynamodb.url}"
+            f"at {self.dynamodb_url}"
         )
 
     async def _start_functions(self) -> None:
@@ -157,7 +156,7 @@ class LocalRun:
             replace(function, environment={**function.environment, **access}),
             runtime_dir=(self.config.work_dir / "runtime").resolve(),
             log_dir=self.config.work_dir / "logs",
-            dynamodb_endpoint=self.dynamodb.url,
+            dynamodb_endpoint=self.dynamodb_url,
             altered=self.config.alterations(function.service),
         )
         return FunctionPool(launcher=launcher, min_environments=low, max_environments=high, rng=rng)
@@ -171,7 +170,7 @@ class LocalRun:
 
     async def _start_control(self) -> None:
         # Next to the API's, so that documents can name it.
-        control = Control(status=self.status, dynamodb=self.dynamodb, redis=self.redis, pools=self.pools)
+        control = Control(status=self.status, dynamodb_url=self.dynamodb_url, redis=self.redis, pools=self.pools)
         port = self.config.port
         self.control_url = await self._serve(control.app(), port and port + 1)
         self._say(f"control API at {self.control_url} (docs/testing.md#the-local-run): {self.control_url}/status")

@@ -30,7 +30,7 @@ ROUTE = "AWS::ApiGatewayV2::Route"
 INTEGRATION = "AWS::ApiGatewayV2::Integration"
 SCHEDULE = "AWS::Scheduler::Schedule"
 
-_ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 _NO_VALUE = object()
 _STARTED = frozenset({*TABLES, FUNCTION, LAYER, ALIAS, VERSION, REPLICATION_GROUP, API, ROUTE, INTEGRATION, SCHEDULE})
 _WITHOUT_COUNTERPART = (
@@ -54,6 +54,8 @@ _WITHOUT_COUNTERPART = (
     "Custom::",  # what they do, they do to AWS
 )
 """Resource types, or beginnings of them, that the local run knows and leaves out."""
+_TAKEN_OVER = ("AttributeDefinitions", "KeySchema", "LocalSecondaryIndexes", "IndexName", "Projection")
+"""What CreateTable takes over of a table and its indexes; the rest (recovery, encryption) has no local effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,16 @@ class Stack:
     warnings: tuple[str, ...] = ()
 
 
+def creation_request(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the request that makes a table of the template, empty and on demand."""
+    table, *indexes = (
+        {member: each[member] for member in _TAKEN_OVER if member in each}
+        for each in (properties, *properties.get("GlobalSecondaryIndexes", ()))
+    )
+    of_indexes = {"GlobalSecondaryIndexes": indexes} if indexes else {}
+    return {"TableName": name, "BillingMode": "PAY_PER_REQUEST", **table, **of_indexes}
+
+
 async def synthesize(
     outdir: Path, *, environment: str = "dev", settings: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Path:
@@ -108,11 +120,11 @@ async def synthesize(
     for key, changes in (("settings", settings), ("options", options)):
         if changes:
             context += ["-c", f"{key}={json.dumps(changes)}"]
-    command = [sys.executable, str(_ROOT / "app.py"), *context, "-o", os.path.abspath(outdir)]  # noqa: PTH100, ASYNC240
+    command = [sys.executable, str(ROOT / "app.py"), *context, "-o", os.path.abspath(outdir)]  # noqa: PTH100, ASYNC240
     # Nothing is deployed, and the CDK's rules take longer than all else.
     variables = {**os.environ, "CDK_VALIDATION": "false", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"}
     with log_path.open("wb") as log:
-        process = await start_process(command, log=log, cwd=_ROOT, env=variables)
+        process = await start_process(command, log=log, cwd=ROOT, env=variables)
     try:
         status = await process.wait()
     finally:
