@@ -96,7 +96,7 @@ async def serve(
 
 @contextlib.contextmanager
 def serving(what: str, command: Sequence[str], port: int, cwd: Path | None = None) -> Iterator[str]:
-    """Do the same for what is not asynchronous."""
+    """Do what `serve` does for what is not asynchronous, with a log that goes with the block."""
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         server = serve(what, command, port, Path(folder) / "log", cwd)
         url = runner.run(server.__aenter__())

@@ -152,7 +152,6 @@ class RedisServer:
         REQUIRES: the server does not run.
         """
         shutil.rmtree(self._work_dir / "appendonlydir", ignore_errors=True)
-        (self._work_dir / "appendonly.aof").unlink(missing_ok=True)  # before Redis 7
 
     def pause(self, *, is_paused: bool = True) -> None:
         """Freeze the server, so that connections stay open and nothing responds; or let it go on."""

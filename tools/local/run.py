@@ -118,20 +118,20 @@ class LocalRun:
 
     async def _start_dynamodb(self) -> None:
         config, port = self.config, free_port()
-        limits_of_each = {
+        limits = {
             "write_limit_wcu": config.partition_write_limit,
             "read_limit_rcu": config.partition_read_limit,
             "count": config.partitions,
         }
         tables = [creation_request(name, properties) for name, properties in self._stack.tables.items()]
-        options = {"port": port, "tables": tables, "limits": limits_of_each, "seed": config.seed}
+        options = {"port": port, "tables": tables, "limits": limits, "seed": config.seed}
         command = [sys.executable, "-m", "tools.local.dynamodb", json.dumps(options)]
         log_path = config.work_dir / "logs" / "moto.log"
         self.dynamodb_url = await self._cleanup.enter_async_context(serve("moto", command, port, log_path, ROOT))
-        limits = f"{config.partition_write_limit:g} WCU and {config.partition_read_limit:g} RCU"
+        taken = f"{config.partition_write_limit:g} WCU and {config.partition_read_limit:g} RCU"
         partitions = "one for each key" if config.partitions is None else f"{config.partitions} in each table and index"
         self._say(
-            f"DynamoDB (moto, and the partition model: {limits} a second, partitions: {partitions}) "
+            f"DynamoDB (moto, and the partition model: {taken} a second, partitions: {partitions}) "
             f"at {self.dynamodb_url}"
         )
 
