@@ -16,7 +16,7 @@ from boto3.resources.base import ServiceResource
 
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition.dynamodb.python_values import load
-from hotpartition.table import ShardedCounter, ShardedTable, adaptive, at_random, fixed, in_band
+from hotpartition.table import ReadCache, ShardedCounter, ShardedTable, adaptive, at_random, fixed, in_band
 
 from .conftest import put_all, raise_key, updating
 
@@ -24,10 +24,11 @@ KEY = {"PK": "room", "SK": "0001"}
 ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 
 
-def test_adaptive_names_the_extra_that_it_needs(monkeypatch):
+@pytest.mark.parametrize(("made", "how"), [(adaptive, {}), (ReadCache, {"redis": "redis://redis.example"})])
+def test_what_needs_redis_names_the_extra_that_brings_it(monkeypatch, made, how):
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ImportError, match=r"hotpartition\[adaptive\]"):
-        adaptive(registry_host="redis.example")
+        made(**how)
 
 
 def test_a_table_can_be_looked_at_and_copied(table, plain):

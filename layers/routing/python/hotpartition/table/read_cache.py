@@ -8,6 +8,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from copy import deepcopy
 from decimal import Decimal
+from importlib.util import find_spec
 from sys import getsizeof
 from types import NoneType
 from typing import Any, TypeVar
@@ -71,6 +72,7 @@ class ReadCache:
 
         Raises:
             ValueError: a number is out of range, or `redis` is not an address.
+            ImportError: `redis` is given, and redis-py is not installed.
         """
         stale = STALE_TIMES * seconds if stale_seconds is None else stale_seconds
         if not 0 <= seconds < float("inf"):
@@ -79,6 +81,8 @@ class ReadCache:
             raise ValueError(f"stale_seconds is {stale}, and must be at least twice seconds, {2 * seconds}")
         if max_entries < 1 or max_bytes < 1:
             raise ValueError("max_entries and max_bytes must be at least 1")
+        if redis is not None and find_spec("redis") is None:
+            raise ImportError("ReadCache(redis=...) needs redis-py: pip install 'hotpartition[adaptive]'")
         telemetry, timer = telemetry or LoggedTelemetry(), ElapsedTime()
         self._store = None if redis is None else open_page_store(redis, name, telemetry, timer)
         self._cache: EngineCache[Any] = EngineCache(
