@@ -101,7 +101,7 @@ export class Reader {
     const rank = (item) => [Number(item.hp_changes?.N ?? 0)];
     const defaults = { separator: "#_", position: () => undefined, hashed, rank, isShown: () => true };
     Object.assign(this, { client, partitionKey, sortKey, ...defaults, ...options });
-    this.shards = shards?.route ? shards : { sortKey: "r#", partitionKey, ...shards };
+    this.shards = shards?.route ? shards : { sortKey: { S: "r#" }, partitionKey, ...shards };
   }
 
   /** Turn any stored item, such as one of a scan or a stream, into its owner's; undefined: it is not the owner's. */
@@ -153,7 +153,7 @@ export class Reader {
   }
 
   #isRouting(sort) {
-    return !this.shards.route && !this.shards.table && sort?.S === this.shards.sortKey;
+    return !this.shards.route && !this.shards.table && sort && textOf(sort) === textOf(this.shards.sortKey);
   }
 
   #prefer(one, other) {
@@ -170,7 +170,7 @@ export class Reader {
   async #readRoute(collection, consistent) {
     if (this.shards.route) return this.shards.route;
     const { table, partitionKey, sortKey } = this.shards;
-    const key = { [partitionKey]: { S: collection }, ...(table ? {} : { [this.sortKey]: { S: sortKey } }) };
+    const key = { [partitionKey]: { S: collection }, ...(table ? {} : { [this.sortKey]: sortKey }) };
     const item = await this.#get(table ?? this.table, key, consistent);
     if (item && !item.generations?.SS?.length) throw new Error("the routing item has no string set `generations`");
     return new Route(item?.generations.SS);

@@ -71,6 +71,15 @@ test("items under more shards than are named are refused", async () => {
   await assert.rejects(reader.queryNewest("room"), /lie on 8 shards/);
 });
 
+test("among sort keys that are numbers, the routing item has the largest", async () => {
+  const routing = { pk: { S: "room" }, sk: { N: "9".repeat(38) + "0".repeat(88) }, generations: { SS: ["1@0"] } };
+  const item = { pk: { S: "room" }, sk: { N: "5" } };
+  const stored = [routing, { ...item, pk: { S: "room#_0" } }];
+  const reader = new format.Reader(over(stored), { shards: { sortKey: routing.sk } });
+  assert.deepEqual(await reader.getItem(item), item);
+  assert.deepEqual((await reader.queryNewest("room")).items, [item]);
+});
+
 const credentials = { accessKeyId: "any", secretAccessKey: "any" };
 const file = process.env.READER_TABLES;
 const drawn = file ? JSON.parse(readFileSync(file)) : { tables: [] };
