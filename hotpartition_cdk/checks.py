@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
@@ -45,15 +45,28 @@ def check_receiver(options: CommonOptions, place: str) -> None:
         )
 
 
-def check_kinds(place: str, table: object, lists: Mapping[str, object]) -> None:
-    """Check that a table is a table, and a list a list: a text would be taken for a list of letters."""
-    if not hasattr(table, "table_arn"):
-        raise ConfigurationError(
-            f"{place} is given {table!r} as table=: give an aws_dynamodb table, such as Table.from_table_name(...)"
-        )
-    for name, given in lists.items():
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise ConfigurationError(f"{place} is given {given!r} as {name}=: give a list, such as {name}=[...]")
+_KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "table": (("table_arn",), "an aws_dynamodb table, such as Table.from_table_name(...)"),
+    "vpc": (("select_subnets",), "an aws_ec2 VPC, such as Vpc.from_lookup(...)"),
+    "registry": (("admit",), "a Registry, such as that of another HotPartition: first.registry"),
+    "journal": (("wiring",), "a Journal, such as JournalTable(...).journal()"),
+    "options": (("changed", "items"), "SMALL, PRODUCTION, or changes by name"),
+    "settings": (("items",), "settings by name"),
+}
+"""Arguments: what a right one has, one of these, and what to give."""
+
+
+def check_kinds(place: str, given: Mapping[str, object], lists: Mapping[str, object]) -> None:
+    """Check that an argument is of its kind, and a list a list: a text would be taken for a list of letters."""
+    for name, value in given.items():
+        has, wanted = _KINDS[name]
+        if not any(hasattr(value, each) for each in has):
+            raise ConfigurationError(f"{place} is given {value!r} as {name}=: give {wanted}")
+    for name, value in lists.items():
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise ConfigurationError(f"{place} is given {value!r} as {name}=: give a list, such as {name}=[...]")
+    if not all(isinstance(each, str) for each in cast("Sequence[object]", lists["indexes"])):
+        raise ConfigurationError(f"{place} is given {lists['indexes']!r} as indexes=: give their names")
 
 
 def check_table(scope: Construct, table: dynamodb.ITable, indexes: Sequence[str], *, holds_routes: bool) -> None:

@@ -62,6 +62,9 @@ FULL_CPU_MB = 1769
 _DURABLE_NODE_FAMILIES = frozenset({"r6g", "r7g", "r8g", "m6g", "m7g", "m8g", "c7gn", "c8gn"})
 """ElastiCache guide, "Durability: limitations". The x8g families are named on its newer translations only."""
 
+_MOST_NODES = 500
+"""Of one cluster, replicas included, once its quota of 90 is raised (ElastiCache guide, "Quotas")."""
+
 _OVERLAPPING_RUNS = 4
 """Runs of a consumer overlap on purpose. Starts lie 0 to 119 s apart and a run ends at 180 s at the latest, so three
 may be at work when the fourth begins."""
@@ -127,6 +130,9 @@ class RegistrySize(Options):
     @model_validator(mode="after")
     def check(self) -> Self:
         """Refuse values that ElastiCache would refuse only after minutes of deploying."""
+        nodes = self.shard_count * (1 + self.replicas_per_shard)
+        if nodes > _MOST_NODES:
+            raise ValueError(f"a registry has at most {_MOST_NODES} nodes, and shards with replicas are {nodes}")
         if self.is_multi_az and self.replicas_per_shard == 0:
             raise ValueError("a registry over several zones (is_multi_az) needs a replica per shard")
         if self.is_authenticated and not self.is_encrypted_in_transit:

@@ -113,7 +113,10 @@ class HotPartition(Construct):
             ConfigurationError: an option is wrong, or a function does not fit; in one sentence that says what to do.
         """
         super().__init__(scope, id_)
-        check_kinds(self.node.path, table, {"functions": functions, "readers": readers, "indexes": indexes})
+        optional = {"vpc": vpc, "registry": registry, "journal": journal, "settings": settings}
+        given = {name: value for name, value in optional.items() if value is not None}
+        lists = {"functions": functions, "readers": readers, "indexes": indexes}
+        check_kinds(self.node.path, {"table": table, "options": options, **given}, lists)
         if detection not in (CONSUMER, IN_BAND):
             raise ConfigurationError(f"detection should be {CONSUMER!r} or {IN_BAND!r}, not {detection!r}")
         check_table(self, table, indexes, holds_routes=detection == IN_BAND and journal is None)
@@ -133,9 +136,9 @@ class HotPartition(Construct):
             self._add(functions, readers)
             return
         self.options = options if isinstance(options, HotPartitionOptions) else SMALL.changed(options)
-        given = {**use.settings, **read_overrides(settings or {}, TABLE_FUNCTIONS)}
-        check_closing(given, self.node.path)
-        refuse(describe_long_run(self.options.consumer.timeout_seconds, given, self.node.path))
+        chosen = {**use.settings, **read_overrides(settings or {}, TABLE_FUNCTIONS)}
+        check_closing(chosen, self.node.path)
+        refuse(describe_long_run(self.options.consumer.timeout_seconds, chosen, self.node.path))
         self.name = name or unique_name(self)
         check_name(self.name, self.node.path)
         if is_watched:
@@ -153,7 +156,7 @@ class HotPartition(Construct):
             key_arn=self.options.kms_key_arn,
         )
         access = self.registry.admit(self, prefix=self.name, table_name=table.table_name, users={**use.users, **_OURS})
-        wired = {**wire_table(self, table, self.journal), **given}
+        wired = {**wire_table(self, table, self.journal), **chosen}
         self.layers = Layers(self, "Layers", target=self.options.target)
         self.functions = FunctionFactory(
             scope=self,

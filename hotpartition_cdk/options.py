@@ -22,6 +22,11 @@ TABLE_FUNCTIONS = ("adaptive()", "consumer", "operate")
 WIRED_NAMES = frozenset(
     {
         "table_name",
+        "partition_key_name",
+        "sort_key_name",
+        "key_separator",
+        "journal_table_name",
+        "journal_partition_key_name",
         "routing_index_name",
         "registry_host",
         "registry_port",
@@ -31,7 +36,7 @@ WIRED_NAMES = frozenset(
         "registry_cache_name",
     }
 )
-"""Settings that are derived from resources; overriding one would only break the wiring."""
+"""Settings that are derived from resources and keys; overriding one would only break the wiring."""
 
 _CONSUMER_END_SECONDS = 10.0
 """Time for a consumer's last pass and metrics after `run_seconds`: the handler's `STOP_MARGIN_MS`, which bounds the run

@@ -154,7 +154,7 @@ def _parse(file: Path) -> object:
 def read_overrides(values: Mapping[str, object], environment: Environment) -> dict[str, str]:
     """Read the overrides of the settings of an environment's functions, as `hotpartition_cdk.options` does."""
     functions = FUNCTIONS if isinstance(environment, AdaptiveEnvironment) else IN_BAND_FUNCTIONS
-    wired = options.WIRED_NAMES | {"retention_days", "sender_claim"}
+    wired = options.WIRED_NAMES | {"journal_sort_key", "retention_days", "sender_claim"}
     return options.read_overrides(values, functions, settings=MessageSettings, wired=wired)
 
 
