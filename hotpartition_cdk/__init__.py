@@ -16,10 +16,17 @@ from hotpartition_cdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from hotpartition_cdk.hot_partition import HotPartition
+    from hotpartition_cdk.journal import Journal, JournalTable
     from hotpartition_cdk.network import Network
     from hotpartition_cdk.registry import Registry
 
-_CONSTRUCTS = {"HotPartition": "hot_partition", "Network": "network", "Registry": "registry"}
+_CONSTRUCTS = {
+    "HotPartition": "hot_partition",
+    "Journal": "journal",
+    "JournalTable": "journal",
+    "Network": "network",
+    "Registry": "registry",
+}
 
 __all__ = [
     "CONSUMER",
@@ -30,6 +37,8 @@ __all__ = [
     "Host",
     "HotPartition",
     "HotPartitionOptions",
+    "Journal",
+    "JournalTable",
     "Network",
     "Registry",
     "run_on",

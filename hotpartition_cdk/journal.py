@@ -38,7 +38,12 @@ def name_throttled_keys(is_wanted: bool) -> dynamodb.ContributorInsightsSpecific
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Routing items in a table: beside the items that they route, listed by a sparse index, or in one of their own."""
+    """Routing items in a table: beside the items that they route, listed by a sparse index, or in one of their own.
+
+    Example:
+        >>> Journal(readings, keys=("pk",)).is_apart
+        True
+    """
 
     table: dynamodb.ITable
     keys: tuple[str, ...] = field(kw_only=True)
@@ -89,6 +94,9 @@ class JournalTable(Construct):
     it, those on shards cannot be found. So its name and its logical id follow the other table's name: a construct that
     is renamed or moved keeps its journal, and where one was left behind, the deployment fails instead of making an
     empty one beside it.
+
+    Example:
+        >>> routes = JournalTable(stack, "Routes", table=readings, is_retained=True).journal()
     """
 
     def __init__(
