@@ -9,10 +9,13 @@ from botocore.exceptions import ClientError
 from hotpartition.core.errors import MalformedGenerationError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation
+from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable, adaptive, at_random, by_attribute, fixed
-from support.adaptive import open_shards
+from hotpartition.table.routes import open_calls
 from support.builders import World
+from tools.world.product import shards_on
 
 from .conftest import KEY_RANGE, put_all, updating
 
@@ -23,13 +26,20 @@ BEFORE = JournalPlace("readings", "PK", "SK", "r#")
 
 
 class Stage(World):
-    """A table whose routes come from a registry in memory and a journal on moto."""
+    """A table whose routes come from a registry in memory and a journal on its own DynamoDB."""
 
     def __init__(self, plain, place, **options):
         super().__init__()
         self.plain, self.place = plain, place
-        shards = open_shards(self, plain, place)
-        self.table = ShardedTable(plain, shards=shards, clock=self.clock.as_clock(), **options)
+        self.table = self.process(**options)
+
+    def process(self, *, route_cache_seconds=0.0, sampling_wcu=1.0, **options):
+        """Open the table in one more process: by default no route is cached."""
+        sampling = {"sampling_distance_wcu": sampling_wcu, "read_sampling_distance_rcu": 0.5}
+        settings = Settings.defaults("adaptive()", route_cache_seconds=route_cache_seconds, **sampling)
+        ends = self.ends(journal=DynamoDBJournal(open_calls(self.plain), self.place))
+        shards = shards_on(ends, settings, place=self.place)
+        return ShardedTable(self.plain, shards=shards, clock=self.clock.as_clock(), **options)
 
     def raise_journal(self, collection="room", generation=EIGHT):
         """Raise a collection as a consumer does that dies before it tells Redis."""

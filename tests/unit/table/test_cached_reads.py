@@ -14,39 +14,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.errors import MalformedPageError
-from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.table import ReadCache, ShardedIndex, ShardedTable, fixed, guard
 from hotpartition.table.cached_reads import ResponseCodec
 from hotpartition.table.read_cache import ValueCodec
-from support.adaptive import open_shards
 from support.builders import World
 
 from .conftest import put_all, updating
+from .test_adaptive import IN_COLLECTION, Stage
 from .test_expressions import BINARIES, NUMBERS
 
 serialize = TypeSerializer().serialize
-PLACE = JournalPlace("readings", "PK", "SK", "~route")
 NEWEST = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": 3}
 FOUR = {"PK": "room", "SK": "4"}
 OF_MANY_KINDS = {"number": Decimal("1.50"), "bytes": {Binary(b"\x00\xff")}, "map": {"base64": {"$": "no tag"}}}
 
 
-class Fleet(World):
+class Fleet(Stage):
     """Processes that share a Redis, and one table."""
 
-    def __init__(self, plain):
-        super().__init__()
-        self.plain = plain
-
     def process(self, **options):
-        shards = open_shards(self, self.plain, PLACE, route_cache_seconds=60.0, sampling_wcu=1000.0)
-        return ShardedTable(self.plain, shards=shards, clock=self.clock.as_clock(), append_only=True, **options)
+        return super().process(route_cache_seconds=60.0, sampling_wcu=1000.0, append_only=True, **options)
 
 
 @pytest.fixture
 def fleet(plain):
     """With five items of a key that is read-hot, and three of one that is not."""
-    fleet = Fleet(plain)
+    fleet = Fleet(plain, IN_COLLECTION)
     fleet.registry.mark_read_hot("room")
     table = fleet.process()
     for number in range(5):
