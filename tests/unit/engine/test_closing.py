@@ -73,14 +73,6 @@ def passing(ms):
     return act
 
 
-def test_a_close_is_announced_and_confirmed(world):
-    """Journal and registry have both steps, and readers' N comes down at its time."""
-    assert world.close().close == CONFIRMED
-    assert world.registry.routes["c"] == world.route
-    assert (world.route.shard_count_at(AT - 1), world.route.shard_count_at(AT)) == (4, 0)
-    assert (world.table.reasons["c"], world.telemetry.counts) == ("cool", {MetricName.CLOSES: 1})
-
-
 @pytest.mark.parametrize(
     ("meanwhile", "step", "refusal", "closes"),
     [
