@@ -7,9 +7,8 @@ test's ticks.
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -274,11 +273,25 @@ def test_it_is_flushed_at_exit():
     assert (done.stdout, done.stderr) == ("a 4\n", "")
 
 
-def test_threads_lose_nothing(coalesce, counted):
-    """Eight of them, and flushes by all."""
-    with coalesce(max_additions=10) as counter, ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: [counter.add("a") for _ in range(500)], range(8)))
-    assert counted.sums == {"a": 4_000}
+@pytest.mark.parametrize(("act", "total"), [(lambda counter: counter.add("a"), 7), (CoalescingCounter.flush, 6)])
+def test_what_another_thread_does_in_the_middle_of_an_addition_waits_for_it(coalesce, counted, act, total):
+    """Otherwise one of both sums would be lost, or counted twice."""
+    counter, others = coalesce(), []
+
+    class Interrupted(int):
+        """Lets the other thread act before it is added itself, if that does not have to wait."""
+
+        def __radd__(self, known):
+            others.append(Thread(target=act, args=(counter,)))
+            others[0].start()
+            others[0].join(0.1)
+            return known + int(self)
+
+    counter.add("a", 5)
+    counter.add("a", Interrupted(1))
+    others[0].join()
+    assert counter.flush()
+    assert counted.sums == {"a": total}
 
 
 def test_it_is_refused_in_lambda(counted, monkeypatch):
