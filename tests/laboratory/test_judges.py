@@ -21,13 +21,11 @@ from hotpartition.core.route import Close, Generation
 from hotpartition.core.times import format_time
 from tools.history import FAULTS, Read, Seen, Verdict
 from tools.local.metering import TimelineRow
-from tools.play.__main__ import parse_arguments
 from tools.play.client import NO_RESPONSE, Client, HttpApi, Recorder, Response
 from tools.play.demo import Demonstration
 from tools.play.detect import Detection, Heat
 from tools.play.example import DEVICES, HOT_SITE, DevicesApi, EveryView
 from tools.play.read import READING, Asked, Kill, ReadRush, ReadTrials
-from tools.play.report import number
 from tools.play.soak import GATEWAY_FAILURE, KINDS, Soak
 from tools.play.stack import Control, Observations, watch_route
 from tools.play.verdict import (
@@ -362,24 +360,6 @@ def test_a_page_of_a_rush_is_judged_by_its_age_and_asked_for_again_when_its_proc
     assert (read_.is_strong, read_.newest_first, read_.complete, read_.bound_seconds) == (False, True, True, bound)
 
 
-def test_the_server_mints_half_of_the_ids():
-    rng = Random(1)
-    assert 400 < [HttpApi(None, "", 1).mint(None, 1.0, rng) for _ in range(1_000)].count(None) < 600
-
-
-@pytest.mark.parametrize(
-    "arguments", ["demo --duration 0", "example --duration abc", "soak --seconds -1", "detect --trials 0"]
-)
-def test_a_run_says_what_it_can_be_given(arguments, capsys):
-    assert parse_arguments(["demo", "--duration", "0.5"]).duration == 0.5
-    with pytest.raises(SystemExit):
-        parse_arguments(arguments.split())
-    *_, option, value = arguments.split()
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert f"{option}: '{value}' should be a" in said
-    assert "number that is more than 0 and at most" in said
-
-
 class Stored:
     """The control API of a run whose journal holds a raise and a close."""
 
@@ -480,9 +460,3 @@ def test_a_view_counts_as_complete_for_each_end_to_which_it_was_read(last):
     sites = len(run.workload.conversations)
     hourly = sites - (last.status == 404)
     assert run.complete == {"site": 2 * sites, "hourly view": 2 * hourly, "readings of one device": 2 * len(DEVICES)}
-
-
-def test_a_report_shows_every_figure_of_a_summary():
-    """A soak's are counts by kind as well."""
-    shown = [number(each) for each in (None, 12_345, "pass", {"redis-killed": 1})]
-    assert shown == ["-", "12,345", "pass", "{'redis-killed': 1}"]

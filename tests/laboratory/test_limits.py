@@ -89,22 +89,6 @@ def test_even_traffic_takes_what_all_partitions_have(wcu, taken):
     assert sum(table.write_evenly(wcu / 2, step / 2, 0.5) for step in range(1, 21)) == pytest.approx(taken)
 
 
-def test_keys_apart_have_each_a_partition():
-    """The neighbour of a hot key notices nothing."""
-    table = Resource(partitions=Partitions(count=None, write_limit_wcu=10))
-    refused = [table.write(key, 10, 0.0) is not None for key in ("hot", "hot", "a", "b")]
-    assert refused == [False, True, False, False]
-    with pytest.raises(ValueError, match="no share of the positions"):
-        table.write_evenly(1, 300.0, 1.0)
-
-
-@pytest.mark.parametrize("wrong", [0, float("inf")])
-def test_a_wrong_configuration_is_refused_in_one_sentence(wrong):
-    """Nothing is corrected silently."""
-    with pytest.raises(ValueError, match=f"count should be a number greater than 0, not {wrong}"):
-        Partitions(count=wrong)
-
-
 @pytest.mark.parametrize("profile", [WRITE_PROFILE, READ_PROFILE])
 def test_the_percentiles_are_those_of_the_profile(profile):
     """At each given percentile exactly, in seconds; draws follow; in between the logarithm is interpolated."""
@@ -126,16 +110,12 @@ def test_the_examples_of_its_documents_run():
 MISMATCH = "IdempotentParameterMismatchException"
 
 
-def use(tokens, item, now=0.0, act=lambda: "made"):
+def use(tokens, item, now):
     """Make a transaction of an item under one token; what became of it."""
     try:
-        return tokens.once({"TransactItems": [item], "ClientRequestToken": "t"}, now, act)
+        return tokens.once({"TransactItems": [item], "ClientRequestToken": "t"}, now, lambda: "made")
     except RequestTokenError as error:
         return error.code
-
-
-def fail():
-    raise ZeroDivisionError
 
 
 @pytest.mark.parametrize("binds_cancelled", [False, True])
@@ -144,21 +124,3 @@ def test_a_token_lets_one_transaction_happen(binds_cancelled):
     tokens = RequestTokens(binds_cancelled=binds_cancelled)
     asked = [("a", 0.0), ("b", 599.9), ("a", 599.9), ("b", 600.0)]
     assert [use(tokens, *each) for each in asked] == ["made", MISMATCH, None, "made"]
-
-
-@pytest.mark.parametrize(("binds_cancelled", "outcomes"), [(False, ["made", MISMATCH]), (True, [MISMATCH, "made"])])
-def test_a_cancelled_transaction_may_bind_its_token(binds_cancelled, outcomes):
-    """Then only the same one can be made under it; otherwise any."""
-    tokens = RequestTokens(binds_cancelled=binds_cancelled)
-    with pytest.raises(ZeroDivisionError):
-        use(tokens, "a", act=fail)
-    assert [use(tokens, item) for item in "ba"] == outcomes
-
-
-def test_without_a_token_everything_is_made_and_old_tokens_are_forgotten():
-    """Memory is bounded by what ten minutes bring."""
-    tokens = RequestTokens()
-    for number in range(100):
-        for request in ({"TransactItems": [], "ClientRequestToken": str(number)}, {"TransactItems": []}):
-            assert tokens.once(request, number * 60.0, lambda: "made") == "made"
-    assert len(tokens._uses) <= 11

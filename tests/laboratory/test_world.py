@@ -166,30 +166,6 @@ class TestDynamoDB:
         rig.engine.run_until(1.0)
         assert set(refused) == {("TransactionConflict",), ("TransactionConflictException",)}
 
-    def test_a_batch_reports_the_units_of_each_table_once(self):
-        """As DynamoDB does: not for each key."""
-        store, keys = DynamoDB(), [{"pk": {"S": name}, "sk": {"S": "1"}} for name in ("a", "b")]
-        store.call("CreateTable", MESSAGES)
-        name = MESSAGES["TableName"]
-        request = {"RequestItems": {name: {"Keys": keys}}, "ReturnConsumedCapacity": "TOTAL"}
-        response = store.call("BatchGetItem", request)
-        assert response["ConsumedCapacity"] == [{"TableName": name, "CapacityUnits": 1.0}]
-
-    def test_an_attribute_may_be_named_like_a_value_of_the_request(self):
-        """Behind a placeholder any name is allowed, one with a colon in front as well."""
-        store = DynamoDB()
-        store.call("CreateTable", MESSAGES)
-        place = {"TableName": MESSAGES["TableName"], "Key": key(0)}
-        store.call("PutItem", {"TableName": place["TableName"], "Item": {**key(0), ":n": {"S": "old"}}})
-        update = {
-            "UpdateExpression": "SET #n = :new",
-            "ConditionExpression": "#n = :old",
-            "ExpressionAttributeNames": {"#n": ":n"},
-            "ExpressionAttributeValues": {":new": {"S": "new"}, ":old": {"S": "old"}},
-        }
-        store.call("UpdateItem", {**place, **update})
-        assert store.call("GetItem", place)["Item"] == {**key(0), ":n": {"S": "new"}}
-
     def test_what_an_index_cannot_hold_is_refused_with_all_of_its_transaction(self):
         """Nothing is written, also of what came before it."""
         store, name = DynamoDB(), MESSAGES["TableName"]
@@ -199,19 +175,6 @@ class TestDynamoDB:
         with pytest.raises(DynamoDBError, match="routing_partition"):
             store.call("TransactWriteItems", {"TransactItems": puts})
         assert list(store.tables[name].items()) == []
-
-    @pytest.mark.parametrize("operation", ["Query", "Scan"])
-    def test_a_page_starts_behind_a_whole_key(self, operation):
-        """Without its sort key there is no place to start from: an error, and not the first page again."""
-        store, table = DynamoDB(), {"TableName": MESSAGES["TableName"]}
-        store.call("CreateTable", MESSAGES)
-        for number in range(3):
-            store.call("PutItem", {**table, "Item": key(number)})
-        condition = {"KeyConditionExpression": "pk = :p", "ExpressionAttributeValues": {":p": key(0)["pk"]}}
-        request = {**table, **(condition if operation == "Query" else {})}
-        assert store.call(operation, {**request, "ExclusiveStartKey": key(1)})["Items"] == [key(2)]
-        with pytest.raises(DynamoDBError, match="starting key"):
-            store.call(operation, {**request, "ExclusiveStartKey": {"pk": key(0)["pk"]}})
 
 
 @pytest.fixture
