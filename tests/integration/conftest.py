@@ -30,7 +30,7 @@ from tools.local.redis import RedisServer, running_redis
 
 
 class DynamoDB(NamedTuple):
-    """The adapters on one empty table, over one of the two clients."""
+    """The adapters on one empty table."""
 
     client: Any
     """boto3's, for looking at the table; the server does not watch it."""
@@ -94,25 +94,18 @@ def serve() -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture
-def client_name() -> str:
-    """The default client; what a client must do is tested over both."""
-    return "curl"
-
-
-@pytest.fixture
 def dynamodb(
     aws_environment: None,
     open_calls: Callable[..., DynamoDBCalls],
-    client_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[DynamoDB]:
-    """The adapters over a client, on an empty table that is gone after the test."""
+    """The adapters over the default client, on an empty table that is gone after the test."""
     server = DynamoDBServer()
     with running(server) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", address)
         client = boto3.client("dynamodb", endpoint_url=address + UNWATCHED)
         client.create_table(TableName=TABLE_NAME, **TABLE_SCHEMA)
-        calls = open_calls(client_name, parallel=4)
+        calls = open_calls("curl", parallel=4)
         store = DynamoDBItemStore(calls, TABLE, Message.from_item)
         yield DynamoDB(client, calls, store, DynamoDBJournal(calls, TABLE.journal), server)
         for table in client.list_tables()["TableNames"]:

@@ -1,6 +1,6 @@
 """`ShardedTable` with `adaptive()` on a real Redis, and the consumer that raises for it: nothing but settings.
 
-Its tests need a whole deployment, with the journal in each of its places, and one of them a consumer that can be ended.
+It needs a whole deployment, with the journal in each of its places, and a consumer that can be ended.
 """
 
 import threading
@@ -12,7 +12,6 @@ from boto3.dynamodb.conditions import Key
 
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.redis.registry import RedisRegistry
 from hotpartition.runtime.build_control import open_consumer
 from hotpartition.runtime.connect import find_journal
 from hotpartition.runtime.settings import Settings
@@ -52,24 +51,13 @@ def plain(deployment):
     return boto3.resource("dynamodb").Table("readings")
 
 
-@pytest.fixture
-def open_table(plain, deployment):
-    """Opens the table as another process does."""
-
-    def open_table(**settings):
-        shards = adaptive(environ={}, route_cache_seconds=0.1, **deployment, **settings)
-        return ShardedTable(plain, shards=shards)
-
-    return open_table
-
-
 def replace(consumer, running):
     """End a consumer as its successor does: within a second."""
     consumer.ends.source.announce(int(time.time() * 1000) + 1000)
     running.join()
 
 
-def test_load_alone_raises_a_table_of_anybodys(request, deployment, plain, open_table, open_calls):
+def test_load_alone_raises_a_table_of_anybodys(request, deployment, plain, open_calls):
     """From counted writes to new shards: reported, summed, decided, journalled, told, and used."""
     thresholds = {"hot_at_once_wcu": 10.0, "hot_sustained_wcu": 5.0, "target_shard_wcu": 5.0}
     settings = Settings.read({**deployment, **KEYS, **thresholds}, "consumer")
@@ -77,7 +65,8 @@ def test_load_alone_raises_a_table_of_anybodys(request, deployment, plain, open_
     running = threading.Thread(target=consumer.run, args=(600_000,))
     running.start()
     request.addfinalizer(lambda: replace(consumer, running))
-    table, number = open_table(sampling_distance_wcu=1.0), 0
+    shards = adaptive(environ={}, route_cache_seconds=0.1, sampling_distance_wcu=1.0, **deployment)
+    table, number = ShardedTable(plain, shards=shards), 0
     # Until it is raised, and the writer has learned that.
     while not any(item["Sensor"].startswith("dev|7#_") for item in plain.scan()["Items"]):
         for _ in range(10):
@@ -87,24 +76,3 @@ def test_load_alone_raises_a_table_of_anybodys(request, deployment, plain, open_
     assert journal.get("dev|7", is_strong=True).route != EMPTY_ROUTE
     page = table.query(KeyConditionExpression=Key("Sensor").eq("dev|7"), ConsistentRead=True)
     assert [item["At"] for item in page["Items"]] == [f"{n + 1:06}" for n in range(number)]
-
-
-def test_processes_share_the_newest_page_of_a_read_hot_key(deployment, open_table, connect):
-    """Read once; the second process has it from Redis, and reads by itself where that is not allowed."""
-    RedisRegistry(connect(deployment["registry_port"]), "readings").mark_read_hot("dev|7")
-    first, second = (open_table(page_ttl_seconds=60.0, page_staleness_seconds=600.0) for _ in range(2))
-    wanted = {"KeyConditionExpression": Key("Sensor").eq("dev|7"), "ScanIndexForward": False, "Limit": 2}
-
-    def query(table):
-        # Until it is one that is kept for all: Redis may have been too slow before.
-        while "age" not in (page := table.query(**wanted, cache=True))["ResponseMetadata"]["HTTPHeaders"]:
-            time.sleep(0.01)
-        return page["Items"], page["LastEvaluatedKey"]
-
-    for number in range(3):
-        first.put_item(Item={"Sensor": "dev|7", "At": str(number), "raw": b"\x00\xff"})
-    read = query(first)
-    assert [item["At"] for item in read[0]] == ["2", "1"]
-    first.put_item(Item={"Sensor": "dev|7", "At": "9"})
-    assert [query(table) for table in (first, second, second)] == [read] * 3
-    assert second.query(**wanted)["Items"][0]["At"] == "9"

@@ -1,12 +1,10 @@
 """The DynamoDB adapters on moto, wherever routing items lie, and on what moto never does: throttle, fail, skip keys.
 
-Both clients pass on every request; the rest is held over the default client. What moto never does is scripted, response
-by response.
+What the clients do is in `test_client_faults.py`. What moto never does is scripted, response by response.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -14,19 +12,17 @@ import pytest
 from hotpartition.core.errors import (
     InvalidRequestError,
     ItemTooLargeError,
-    MalformedGenerationError,
     ThrottledError,
 )
 from hotpartition.core.merge import KeyQuery, QueryResponse
-from hotpartition.core.ports import Copy, Got, JournalEntry, RoutingItem
+from hotpartition.core.ports import Copy, JournalEntry
 from hotpartition.core.route import Generation
-from hotpartition.core.route_history import Cause, Raise
-from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, Replacement
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS
 from hotpartition.dynamodb.journal import MAX_GENERATIONS, DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of, walk
 from support.servers import error
@@ -59,26 +55,17 @@ ONE, TWO, THREE = (build_message(number) for number in (1, 2, 3))
 EDITED = TWO.edit(body="x", stored_attributes=TWO.stored_attributes, edited_at="t")
 
 
-@pytest.mark.parametrize("client_name", DYNAMODB_CLIENTS)
-def test_every_request_goes_through_both_clients(dynamodb):
-    """And what is stored and read is the same. What the calls mean is proven where the adapters are used."""
-    store, journal = dynamodb.store, dynamodb.journal
-    creations = [message.to_item(key) for key in ("c", "c#0") for message in (ONE, TWO, THREE)]
-    other = build_message(1, body="another").to_item("c")
-    assert [store.create(item) for item in [*creations, other]] == [None] * 6 + [ONE]
-    newest = QueryResponse((THREE, TWO), False)
+def test_a_round_shows_no_more_than_was_asked_for(dynamodb):
+    """Up to the limit and within the bounds, the routing item apart; and whether that is all."""
+    store, newest = dynamodb.store, QueryResponse((THREE, TWO), False)
+    for key in ("c", "c#0"):
+        for message in (ONE, TWO, THREE):
+            store.create(message.to_item(key))
     fetched = store.fetch([query()], is_strong=True, journal_of="c")
     assert (fetched.responses, fetched.journal) == ((newest,), JournalEntry())
-    entry = journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)
-    assert entry == JournalEntry(route_of((4, 5)), NOW_MS)
-    assert [journal.get(name, is_strong=True) for name in "cd"] == [entry, JournalEntry()]
+    entry = dynamodb.journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)
     fetched = store.fetch([query(), query("c#0", first=2, last=2)], is_strong=True, journal_of="c")
     assert (fetched.responses, fetched.journal) == ((newest, QueryResponse((TWO,), True)), entry)
-    edited = Replacement(EDITED.to_item("c#0"), {"version": None})
-    both = [Replacement(TWO.to_item("c#0"), {"version": {"N": "2"}}), Replacement(TWO.to_item("c#1"), None)]
-    assert [store.replace(each) for each in ([edited], [edited], both, both)] == [True, False, True, False]
-    copies = tuple(Copy(key, TWO) for key in ("c", "c#0", "c#1"))
-    assert look(store, "c", "c#0", "c#1", "c#2") == Got(copies, {"c": entry})
 
 
 ROUNDS = {
@@ -113,38 +100,12 @@ def test_the_journal_rides_along_with_the_newest_page(
     assert hedged == [may_be_hedged]
 
 
-UNREADABLE = {
-    "missing": {},
-    "no set": {"generations": {"S": "4@5"}},
-    "no generation": {"generations": {"SS": ["4@5", "many@6"]}, "updated_at": {"S": "2026-01-01T00:00:00Z"}},
-}
-READABLE = {
-    "without a time": {"generations": {"SS": ["4@5"]}},
-    "no time": {"generations": {"SS": ["4@5"]}, "updated_at": {"S": "yesterday"}},
-    "no text": {"generations": {"SS": ["4@5"]}, "updated_at": {"N": "5"}},
-}
-
-
-@pytest.mark.parametrize("name", [*UNREADABLE, *READABLE])
-def test_a_route_that_cannot_be_read_fails_closed(dynamodb, name):
-    """A page that might lack shards is no page; operators are shown what stands there.
-
-    When a route last grew is not worth failing for: the item of an operator or of an older version still routes.
-    """
-    item = {**UNREADABLE, **READABLE}[name]
-    store, journal = dynamodb.store, dynamodb.journal
-    dynamodb.client.put_item(TableName=TABLE_NAME, Item={**ROUTING_KEY, **item})
-    for read in (
-        lambda: store.fetch([query()], is_strong=True, journal_of="c").journal,
-        lambda: store.fetch([OLDEST], is_strong=True, journal_of="c").journal,
-        lambda: look(store, "c").journals["c"],
-        lambda: journal.get("c", is_strong=True),
-    ):
-        with nullcontext() if name in READABLE else pytest.raises(MalformedGenerationError):
-            assert read() == JournalEntry(route_of((4, 5)))
-    shown = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal).read("c")
-    assert shown.route == (route_of((4, 5)) if name in READABLE else None)
-    assert shown.members == tuple(item.get("generations", {}).get("SS", ()))
+@pytest.mark.parametrize("updated_at", [{}, {"updated_at": {"S": "yesterday"}}, {"updated_at": {"N": "5"}}])
+def test_when_a_route_last_grew_is_not_worth_failing_for(dynamodb, updated_at):
+    """The item of an operator or of an older version still routes."""
+    item = {**ROUTING_KEY, "generations": {"SS": ["4@5"]}, **updated_at}
+    dynamodb.client.put_item(TableName=TABLE_NAME, Item=item)
+    assert dynamodb.journal.get("c", is_strong=True) == JournalEntry(route_of((4, 5)))
 
 
 @pytest.mark.parametrize("count", [99, 100, 1_024])
@@ -252,21 +213,6 @@ def routes(request, dynamodb):
     place = request.param(dynamodb.client)
     journal, items = DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place)
     return journal, items, place, lambda item: dynamodb.client.put_item(TableName=place.table_name, Item=item)
-
-
-def test_an_item_tells_who_made_its_route(routes):
-    """Nothing for what was never raised; every decision of what was, in its order."""
-    journal, items, *_ = routes
-    assert items.read("room#1") is None
-    assert journal.get("room#1", is_strong=True) == JournalEntry()
-    first, second = Cause("raised", 900), Cause("by-hand", by="ann")
-    journal.add("room#1", [FOUR], cause=first, now_ms=NOW_MS)
-    entry = journal.add("room#1", [EIGHT], cause=second, now_ms=NOW_MS + 2_000)
-    assert journal.get("room#1", is_strong=False) == entry
-    route, raises = route_of((4, 5), (8, 9)), (Raise(FOUR, NOW_MS, first), Raise(EIGHT, NOW_MS + 2_000, second))
-    assert items.read("room#1") == RoutingItem(
-        "room#1", route, ("4@5", "8@9"), NOW_MS + 2_000, "by-hand by=ann", raises
-    )
 
 
 def test_pages_hold_every_item_once(routes):

@@ -238,15 +238,6 @@ class TestPages:
         store.put("c", "newest-50", page_of(leased_at_ms - 5_000, keep_ms=4_000))
         assert copies() == [None] * 4
 
-    def test_one_gets_the_lease_until_it_ends(self, adapters):
-        """Each page of a collection has its own."""
-        store = adapters.pages
-        taken = [store.take_lease("c", variant, 60_000) for variant in ("newest-50", "newest-50", "newest-200")]
-        assert [each is not None for each in taken] == [True, False, True]
-        first = store.take_lease("d", "newest-50", 50)
-        time.sleep(0.1)
-        assert store.take_lease("d", "newest-50", 60_000) >= first + 50
-
     def test_redis_is_asked_for_its_time_now_and_then(self, connection, admin, calls_of, table_name):
         """In between a page takes one command; its age is never too small, and hardly too large."""
         now_ms = [0.0]
