@@ -444,6 +444,22 @@ def test_a_view_of_the_example_is_judged_as_a_read_of_its_site(view, shown, faul
     assert [finding.fault for finding in recorder.judge().examples] == ([fault] if fault else [])
 
 
+@pytest.mark.parametrize(("pid", "times"), [(7, 1), (None, 0)])
+def test_a_kill_that_met_no_process_was_not_injected(pid, times):
+    run = run_of(Soak, load_seconds=600.0, needed=1)
+
+    async def get(_):
+        return {"injected": {}}
+
+    async def post(_):
+        return {"pid": pid}
+
+    run.control = SimpleNamespace(get=get, post=post)
+    (kind,) = (kind for kind in KINDS if kind.name == "writer-killed")
+    asyncio.run(run._inject(kind, 0.0, asyncio.Event()))
+    assert run.injected[kind.name] == times
+
+
 @pytest.mark.parametrize("last", [Response(404), Response(200, {"messages": [], "next_cursor": None})])
 def test_a_view_counts_as_complete_for_each_end_to_which_it_was_read(last):
     pages = {None: Response(200, {"messages": [], "next_cursor": "2"}), "2": last}
