@@ -206,6 +206,7 @@ FOUR = [item("a", str(number), 1500) for number in range(4)]
 ONE, LARGE, IN_INDEX = (
     [item("a", "0", size, **more)] for size, more in ((500, {}), (3000, {}), (100, {"g": "00", "u": "1"}))
 )
+NESTED = {"m": {"M": {"x": {"L": [{"B": b"y"}]}}}}  # 3 bytes, and 8 of overhead
 IN_TWO_KEYS = [item(pk, "0", 3000, g="hot", u="1") for pk in "ab"]
 
 
@@ -214,6 +215,8 @@ IN_TWO_KEYS = [item(pk, "0", 3000, g="hot", u="1") for pk in "ab"]
     [
         ([], "put_item", {"Item": item("a", "0", 1024)}, 1.0, None),
         ([], "put_item", {"Item": item("a", "0", 1025)}, 2.0, None),
+        ([], "put_item", {"Item": item("a", "0", 1013) | NESTED}, 1.0, None),
+        ([item("a", "0", 1014) | NESTED], "put_item", {"Item": item("a", "0", 100)}, 2.0, None),
         (LARGE, "put_item", {"Item": item("a", "0", 100)}, 3.0, None),  # the larger of both
         ([], "put_item", {"Item": IN_INDEX[0]}, 2.0, 1.0),  # an entry of the index is one more
         (IN_INDEX, "update_item", setting("u", 1), 3.0, 2.0),  # one that moves is two

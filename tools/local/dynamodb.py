@@ -156,7 +156,8 @@ def find_table(name: str) -> PartitionedTable:
 
 
 def _plain(item: MotoItem) -> Item:
-    return {name: value.to_json() for name, value in item.attrs.items()}
+    plain: Item = item.to_json()["Attributes"]
+    return plain
 
 
 class Operations:
