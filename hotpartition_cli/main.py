@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from math import isnan
 from typing import Any
 
 import click
@@ -180,11 +181,20 @@ def _together(*decorators: Decorator) -> Decorator:
     return decorate
 
 
+class _Number(click.FloatRange):
+    """A number between two others: click's own range takes NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Implement `ParamType.convert`."""
+        number = super().convert(value, param, ctx)
+        return self.fail(f"{value!r} is not a number.", param, ctx) if isnan(number) else number
+
+
 def _number(
     name: str, least: float, most: float, default: float, meaning: str, *, unit: str | None = None
 ) -> Decorator:
     """Declare an option that is a number between two others."""
-    return click.option(name, type=click.FloatRange(least, most), default=default, metavar=unit, help=meaning)
+    return click.option(name, type=_Number(least, most), default=default, metavar=unit, help=meaning)
 
 
 def _shards(least: int, meaning: str) -> Decorator:

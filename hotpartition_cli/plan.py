@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_units
 from hotpartition.core.detector import Thresholds, size_route
-from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError, SettingsError
+from hotpartition.core.errors import HotPartitionError, SettingsError
 from hotpartition.runtime.build import build_thresholds
 from hotpartition.runtime.settings import Settings
 from hotpartition_cli.errors import Status, UsageError
@@ -22,10 +22,12 @@ from hotpartition_cli.outcomes import Outcome
 from hotpartition_messages import Message
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.message_ids import mint_message_id
+from hotpartition_messages.requests import parse_json
 from hotpartition_messages.write_requests import parse_write
 
 KEY_LIMIT_WCU = 1_000
 """Units that one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
+MAX_RATE = 1e12
 _NOW_MS = 1_767_225_600_000
 _CONVERSATION = "room-1"
 
@@ -41,8 +43,8 @@ def plan_load(rate: float, item_bytes: int | None, item: str | None, **sizing: f
         UsageError: the API takes no such load, or the stack no such settings.
     """
     size = (item_bytes or 0) if item is None else measure_item(_read_item(item))
-    if not 0 < rate < float("inf"):
-        raise UsageError(f"--rate should be greater than 0, not {rate:g}")
+    if not 0 < rate <= MAX_RATE:
+        raise UsageError(f"--rate should be greater than 0 and at most {MAX_RATE:g}, not {rate:g}")
     if not 1 <= size <= ITEM_LIMIT_BYTES:
         raise UsageError(f"--item-bytes should be from 1 to {ITEM_LIMIT_BYTES:,}, DynamoDB's limit")
     thresholds = _read_thresholds({name: value for name, value in sizing.items() if value is not None})
@@ -99,7 +101,7 @@ def measure_item(text: str) -> int:
     `conversation_id` may be given as well, since ids count, in the key and once more. On a shard, as most will be.
     """
     try:
-        fields = json.loads(text)
+        fields = parse_json(text)
     except ValueError as error:
         raise UsageError(f"--item should be JSON, or @FILE with JSON in it: {error}") from error
     conversation_id = fields.pop("conversation_id", _CONVERSATION) if isinstance(fields, dict) else _CONVERSATION
@@ -109,5 +111,5 @@ def measure_item(text: str) -> int:
             conversation_id, mint_message_id(_NOW_MS, lambda _: 0), new.sender, new.body, new.attributes.stored
         )
         return item_size_bytes(message.to_item(KEY_FORM.shard_key(conversation_id, 0)))
-    except (InvalidRequestError, ItemTooLargeError) as error:
+    except HotPartitionError as error:
         raise UsageError(f"--item cannot be stored: {error}") from error

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition_cli.callers import CONNECTIONS, Api, UrlCaller, messages_path
 from hotpartition_cli.errors import FailedError, UsageError
 from hotpartition_cli.outcomes import MESSAGE_WCU, Caller, Outcome, Progress
+from hotpartition_messages.keys import parse_conversation_id
 
 _RESULTS: Mapping[int, str] = {
     HTTPStatus.CREATED: "stored",
@@ -23,7 +25,7 @@ def make_rush(call: Caller, progress: Progress, conversation_id: str, wcu_per_se
     """Make a conversation of a local run hot, and say what its route is afterwards.
 
     Raises:
-        UsageError: it is not a local run of the messages application.
+        UsageError: it is not a local run of the messages application, or no conversation has this id.
         FailedError: its API does not respond.
     """
     if not isinstance(call, UrlCaller):
@@ -31,10 +33,14 @@ def make_rush(call: Caller, progress: Progress, conversation_id: str, wcu_per_se
     status = call.status()
     if "write_message" not in status["functions"]:
         raise UsageError("rush writes messages, and this local run has no function write_message")
+    try:
+        path = messages_path(parse_conversation_id(conversation_id))
+    except InvalidRequestError as error:
+        raise UsageError(str(error), kind="invalid-request") from error
     api = Api(status["api_url"])
     messages = max(1, round(wcu_per_second * seconds / MESSAGE_WCU))
     started = time.monotonic()
-    counts = send_messages(api, messages_path(conversation_id), messages, seconds / messages, progress)
+    counts = send_messages(api, path, messages, seconds / messages, progress)
     document = {
         "conversation_id": conversation_id,
         "offered_wcu_per_second": wcu_per_second,

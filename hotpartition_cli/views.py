@@ -196,7 +196,9 @@ def view_plan(document: Document) -> RenderableType:
 def view_rush(document: Document) -> RenderableType:
     """Show the outcome for messages and conversation, and whether the requested load was reached."""
     count = document["shard_count"]
-    sent = MESSAGE_WCU * (document["stored"] + document["throttled"] + document["failed"]) / document["seconds"]
+    sent = (
+        MESSAGE_WCU * (document["stored"] + document["throttled"] + document["failed"]) / max(0.1, document["seconds"])
+    )
     is_less = sent < FULL_LOAD_SHARE * document["offered_wcu_per_second"]
     less = f" This machine offered {sent:,.0f} WCU/s, not {document['offered_wcu_per_second']:,.0f}." if is_less else ""
     return Text(

@@ -24,7 +24,7 @@ from hotpartition.core.errors import CredentialsError, StoreRefusedError
 from hotpartition_cli.callers import OUTPUTS, Api, LambdaCaller, UrlCaller, find_functions, find_stack, open_stack
 from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.main import run
-from hotpartition_cli.rush import send_messages
+from hotpartition_cli.rush import make_rush, send_messages
 from hotpartition_cli.views import VIEWS
 from support.fakes import KEY_RANGE_THROTTLE
 from support.servers import Server
@@ -173,7 +173,15 @@ def test_a_local_run_may_operate_several_tables():
             UrlCaller(url)({"command": "routes"})
 
 
-@pytest.mark.parametrize(("seconds", "says"), [(20.0, False), (40.0, True)])
+def test_a_rush_is_for_an_id_that_a_conversation_may_have(monkeypatch):
+    """Else each of its messages would be refused."""
+    monkeypatch.setattr(UrlCaller, "status", lambda _: {"functions": ["write_message"]})
+    for name in ("a b", "\udcff"):
+        with pytest.raises(UsageError, match="conversation_id"):
+            make_rush(UrlCaller(NOWHERE), print, name, 25.0, 1.0)
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(0.0, False), (20.0, False), (40.0, True)])
 def test_a_machine_that_did_not_offer_the_load_is_said(seconds, says):
     """Otherwise whoever waits for a raise looks for it in the wrong place."""
     counts = {"shard_count": 0, "stored": 1_500, "throttled": 100, "failed": 0}

@@ -152,6 +152,8 @@ def play(text, world, connect, capsys, tmp_path):
     (tmp_path / "item.json").write_text(
         '{"sender": "ann", "body": "hi", "conversation_id": "c", "attributes": {"n": 1}}'
     )
+    (tmp_path / "item-deep.json").write_text("[" * 100_000)
+    (tmp_path / "item-long.json").write_text(f'"{"x" * 2_500_000}"')
     lines = []
     for line in text.splitlines():
         if line.startswith("#"):

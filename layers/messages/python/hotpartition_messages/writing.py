@@ -130,7 +130,7 @@ class MessageWriter:
             InvalidRequestError: sender or body is not valid Unicode.
             ItemTooLargeError: the item would pass DynamoDB's limit.
             MessageConflictError: its id is taken, at the same place, by other content.
-            MessageGoneError: it was deleted, as far as its place shows, or it would have expired already.
+            MessageGoneError: it was deleted or has expired, as far as its place shows, or it would have expired.
             RetryLaterError: DynamoDB refused for the whole budget; `sort_key` has the id to repeat with.
         """
         message_id = self._choose_id(new.message_id, received_ms)
@@ -163,7 +163,7 @@ class MessageWriter:
         )
         if existing is None:
             return Written(message, is_replay=False)
-        if existing.deleted_at is not None:
+        if not existing.is_shown_at(self.clock.now_ms()):
             raise MessageGoneError(message.conversation_id, message_id)
         if existing.has_same_content(message):
             # With an id minted here, the stored message is this request's own attempt, whose response was lost.
