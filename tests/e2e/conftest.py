@@ -72,8 +72,11 @@ def registry(stack) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def replicated_stack(assembly, tmp_path) -> Iterator[Stack]:
-    """A small one, for one test, whose Redis has a replica; behind its front it is not seen which process asks."""
-    with running_stack(assembly, tmp_path, redis="replicated") as running:
+    """A small one, for one test, whose Redis has a replica; behind its front it is not seen which process asks.
+
+    It is killed in the end.
+    """
+    with running_stack(assembly, tmp_path, redis="replicated", is_killed=True) as running:
         yield running
 
 

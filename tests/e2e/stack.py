@@ -6,9 +6,11 @@ here.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -45,6 +47,8 @@ SLOWLY = {name: {"timeout_seconds": 29} for name in ("writer", "reader")}
 PATIENCE_SECONDS = 600.0
 """No message and no page is given up: how long a test may take is for its own timeout."""
 ROUNDS_NEEDED = 20
+LEAST_CHILDREN = 4
+"""Redis, DynamoDB, and environments of the consumer and of another function."""
 ROOT = Path(__file__).resolve().parents[2]
 TIMED = {"onset to raise", "throttles fall", "newest page of what has cooled"}
 
@@ -148,9 +152,22 @@ def show(
     raise AssertionError(done.stdout[-4_000:] + done.stderr[-2_000:])
 
 
+def children_of(pid: int) -> set[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return {int(child) for task in tasks for child in task.read_text().split()}
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process runs; zombies of a dead parent are init's to collect."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 @asynccontextmanager
-async def serve(folder: Path, **config: Any) -> AsyncIterator[tuple[Client, Control]]:
-    """Run a local run, and open the ways to it; it has to end as it should."""
+async def serve(folder: Path, *, is_killed: bool = False, **config: Any) -> AsyncIterator[tuple[Client, Control]]:
+    """Run a local run, and open the ways to it. However it ends, no Redis, DynamoDB or environment outlives it."""
     async with running_local_run(folder, **config) as control, open_session() as session:
         client = Client(
             api=HttpApi(session, control.status["api_url"], CONNECTIONS),
@@ -161,7 +178,14 @@ async def serve(folder: Path, **config: Any) -> AsyncIterator[tuple[Client, Cont
             give_up_seconds=PATIENCE_SECONDS,
         )
         yield client, control
-    assert control.process.returncode == 0, control.log_file.read_text()
+        children = children_of(control.process.pid)
+        assert len(children) >= LEAST_CHILDREN
+        if is_killed:
+            control.process.kill()
+            await control.process.wait()
+    assert control.process.returncode == (-signal.SIGKILL if is_killed else 0), control.log_file.read_text()
+    while any(map(is_running, children)):  # noqa: ASYNC110 - nothing says when
+        await asyncio.sleep(0.02)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from support.loop import Loop
-from support.tables import define_table
 from tools.local.environment import Launcher, install_runtime
 from tools.local.functions import FunctionPool
 from tools.local.template import FunctionSpec
@@ -43,13 +41,11 @@ def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[Callabl
     (layer / "python").mkdir(parents=True)
     (layer / "python" / "from_layer.py").write_text("WORD = 'layered'\n")
 
-    def make(
-        handler: str = "handler.handler", *, timeout_seconds: float = 600.0, reserved: int | None = None, **limits: Any
-    ) -> FunctionPool:
+    def make(*, timeout_seconds: float = 600.0, reserved: int | None = None, **limits: Any) -> FunctionPool:
         function = FunctionSpec(
             name=f"f{len(pools)}",
             arn="arn:aws:lambda:eu-central-1:123456789012:function:f",
-            handler=handler,
+            handler="handler.handler",
             runtime=RUNTIME,
             timeout_seconds=timeout_seconds,
             memory_mb=128,
@@ -66,34 +62,3 @@ def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[Callabl
     yield make
     for pool in pools:
         loop.run(pool.stop())
-
-
-def resource(type_: str, **properties: Any) -> dict[str, Any]:
-    return {"Type": f"AWS::{type_}", "Properties": properties}
-
-
-RESOURCES = {
-    "Table": resource("DynamoDB::Table", **define_table("pk", "sk")),
-    "Registry": resource("ElastiCache::ReplicationGroup"),
-    "Function": resource(
-        "Lambda::Function", Handler="handler.handler", Runtime=RUNTIME, Timeout=600, Code={"S3Key": "code.zip"}
-    ),
-}
-ARTIFACTS = {
-    "s": {"type": "aws:cloudformation:stack", "properties": {"templateFile": "s.template.json"}},
-    "s.assets": {"type": "cdk:asset-manifest", "properties": {"file": "s.assets.json"}},
-}
-ASSEMBLY = {
-    "manifest.json": {"artifacts": ARTIFACTS},
-    "s.template.json": {"Resources": RESOURCES},
-    "s.assets.json": {"files": {"code": {"source": {"path": str(FUNCTION)}}}},
-}
-
-
-@pytest.fixture(scope="session")
-def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cloud assembly with a table, a Redis and one small function."""
-    folder = tmp_path_factory.mktemp("assembly")
-    for name, content in ASSEMBLY.items():
-        (folder / name).write_text(json.dumps(content))
-    return folder

@@ -1,16 +1,10 @@
-"""The local run: environments as Lambda has them, events as API Gateway sends them, and that nothing stays behind.
+"""The local run: environments as Lambda has them, events as API Gateway sends them.
 
-It is long because it watches real processes: whether they are frozen, crashed or left behind is read from `/proc`, and
-an event is compared whole.
+Its processes are real: whether they are frozen is read from `/proc`. That none outlives a run, `tests/e2e` shows.
 """
 
 import asyncio
 import json
-import signal
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -24,8 +18,6 @@ from tools.local.functions import ThrottledInvocationError
 from tools.local.gateway import Gateway
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 async def until(condition):
@@ -144,15 +136,6 @@ def test_exceptions_crashes_and_timeouts_are_failed_requests(loop, invoke, make_
     assert (status["errors"] > 0, status["killed"]) == ((False, 1) if error is None else (True, 0))
 
 
-def test_who_asks_a_function_that_cannot_be_imported_is_told_why(invoke, make_pool):
-    """As Lambda tells it: the invocation fails with the runtime's own report, each time anew."""
-    pool = make_pool("nothing_of_this_name.handler")
-    for _ in range(2):
-        report = invoke(pool)
-        assert report["errorType"] == "Runtime.ImportModuleError"
-        assert "nothing_of_this_name" in report["errorMessage"]
-
-
 def test_who_asks_a_function_whose_process_cannot_be_started_is_told_why(invoke, make_pool, folder):
     """Here its log cannot be written."""
     pool = make_pool()
@@ -212,45 +195,3 @@ def test_the_gateway_responds_alone_where_no_function_can(loop, path, body, resp
 
     assert loop.run(post()) == response
     assert asked == ([body] if response[0] == 200 else [])
-
-
-def children_of(pid):
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return {int(child) for task in tasks for child in task.read_text().split()}
-
-
-def is_running(pid):
-    """Say whether it runs; zombies of a dead parent are init's to collect."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-@contextmanager
-def running(assembly, folder):
-    where = ["--assembly", str(assembly), "--work-dir", str(folder / "work"), "--ready-file", str(folder / "ready")]
-    command = [sys.executable, "-m", "tools.local", "up", *where]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            while not (folder / "ready").exists():
-                assert process.poll() is None, process.communicate()[0]
-                time.sleep(0.02)
-            yield process, json.loads((folder / "ready").read_text())
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-@pytest.mark.parametrize(("end", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -9)])
-def test_nothing_outlives_a_run_however_it_ends(end, status, assembly, tmp_path):
-    """Frozen environments, Redis and moto end with it, even when it is killed."""
-    with running(assembly, tmp_path) as (process, ready):
-        children = children_of(process.pid)
-        assert (process.pid, len(children)) == (ready["pid"], 3)  # Redis, moto, one environment
-        process.send_signal(end)
-        output, _ = process.communicate()
-    assert process.returncode == status
-    assert "authorization is not checked locally" in output
-    while any(map(is_running, children)):
-        time.sleep(0.02)

@@ -35,20 +35,6 @@ def run(engine, work, process=None, seconds=60.0):
 class TestTime:
     """Order, blocking, freezing and death."""
 
-    def test_errors_come_where_they_belong(self, engine):
-        """A call's where its response is awaited; a task's out of the loop; and only tasks can block."""
-
-        def call():
-            with pytest.raises(ZeroDivisionError):
-                engine.call(1.0, lambda: 1 // 0, 1.0)
-            return engine.now
-
-        assert run(engine, call) == 2.0
-        with pytest.raises(ZeroDivisionError):
-            run(engine, lambda: engine.sleep(1.0) or 1 // 0)
-        with pytest.raises(RuntimeError, match="only a task can block"):
-            Engine().sleep(1.0)
-
     @pytest.mark.parametrize(
         ("strike", "log"), [("freeze", [("sent", 1.0), ("responded", 7.0)]), ("kill", [("sent", 1.0)])]
     )
