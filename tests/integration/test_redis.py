@@ -21,7 +21,6 @@ from hotpartition.core.errors import (
     MalformedReportError,
     RegistryForeignError,
     RegistryRefusedError,
-    RegistryUnavailableError,
 )
 from hotpartition.core.ports import ReadRoute, StoredPage
 from hotpartition.core.reports import Report, stream_partition_of
@@ -31,7 +30,6 @@ from hotpartition.redis.cluster import consumer_key, lease_key, page_key, read_h
 from hotpartition.redis.logins import PasswordFile
 from hotpartition.redis.report_streams import FIELD, MAX_WAITING, STREAM_AGE_MS
 from support.builders import route_of
-from support.servers import closed_port
 from tools.local.redis import running_redis
 
 from .conftest import Adapters
@@ -145,24 +143,11 @@ MANY = [Generation(since_ms=n, shard_count=2 + n) for n in range(200)]
 
 
 def test_a_large_route_comes_back_whole(adapters):
-    """In one look-up, whatever its collection is called."""
+    """In one look-up, whatever its collection is called. Nothing is sent for an addition of nothing."""
     for collection in ("c", ODD, ""):
-        adapters.registry.add(collection, MANY)
+        for members in ([], MANY):
+            adapters.registry.add(collection, members)
         assert adapters.registry.get(collection) == Route(frozenset(MANY))
-
-
-def test_a_redis_that_is_away_is_one_error(connect):
-    """Whatever is called. But nothing is sent for an addition of nothing, and reports are dropped and counted."""
-    with closed_port() as port:
-        adapters = Adapters.on(connect(port))
-        adapters.registry.add("c", [])
-        for use in USES:
-            if use.do is not send:
-                with pytest.raises(RegistryUnavailableError):
-                    use.do(adapters)
-        for _ in range(2):
-            adapters.sink.send(REPORT)
-    assert (adapters.sink.take_dropped(), adapters.sink.take_dropped()) == (2, 0)
 
 
 @pytest.mark.parametrize("first", [Report("c", 0, "e", 1.0, 25_000, 0), Report("c", 0, "e", 1.0, pages=1.0)])

@@ -1,6 +1,6 @@
 """Connections to Redis: how one is opened, which users are let in, and what it costs when Redis fails or refuses.
 
-It is long because a server can be stopped, killed, silent, refusing or not trusted: each is set up for itself, and what
+It is long because a server can be stopped, silent, refusing or not trusted: each is set up for itself, and what
 it costs is counted.
 """
 
@@ -27,7 +27,6 @@ from hotpartition.redis.logins import PasswordFile
 from hotpartition.redis.registry import RedisRegistry
 from support.builders import route_of
 from support.servers import closed_port, full_port, scripted_port, silent_port
-from tools.local.redis import running_redis
 
 from .conftest import Adapters
 
@@ -204,20 +203,6 @@ def test_a_stopped_server_costs_two_command_timeouts(look_up, redis_server, conn
     # The responses that came too late are not taken for those of later requests.
     assert patient.get("c").generations == eventually(lambda: look_up(registry, "c")).generations == {FOUR}
     assert patient.get("d") == eventually(lambda: registry.get("d")) == EMPTY_ROUTE
-
-
-def test_a_killed_server_is_found_again_with_its_data(tmp_path, connect):
-    """The same client works again."""
-    with running_redis(tmp_path) as server:
-        with redis.Redis(port=server.port) as admin:
-            # `everysec` may hold back what was acknowledged a moment ago.
-            admin.config_set("appendfsync", "always")
-        registry = RedisRegistry(connect(server.port), "t")
-        registry.add("c", [FOUR])
-    with pytest.raises(RegistryUnavailableError):
-        registry.get("c")
-    with running_redis(tmp_path, server.port):
-        assert registry.get("c") == registry.get_for_reading("c").route == route_of((4, 5))
 
 
 def test_threads_find_a_dead_server_once(connect, attempts):
