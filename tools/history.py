@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -245,19 +246,15 @@ def _say(read: Read) -> str:
 
 def _expected(read: Read, offers: Offers) -> Offers:
     """List what a strong read must hold: acknowledged before it began, within what it covers."""
-    # The extreme, not the last: a read that is out of order still covers all it walked over.
-    seen = [message.message_id for message in read.messages]
-    lowest, highest = min(seen, default=""), max(seen, default="")
-
-    def is_walked_over(message_id: str) -> bool:
-        if read.complete:
-            return True
-        return bool(seen) and (message_id >= lowest if read.newest_first else message_id <= highest)
-
+    low, high = "", chr(sys.maxunicode)
+    if not read.complete:
+        # The extreme, not the last: a read that is out of order still covers all it walked over.
+        seen = [message.message_id for message in read.messages]
+        low, high = (min(seen, default=high), high) if read.newest_first else (low, max(seen, default=low))
     return {
         message_id: offer
         for message_id, offer in offers.items()
-        if offer.acknowledged_at < read.started_at and is_walked_over(message_id) and read.covers(message_id)
+        if offer.acknowledged_at < read.started_at and low <= message_id <= high and read.covers(message_id)
     }
 
 

@@ -144,20 +144,20 @@ def observed(run: _RushRun) -> type[ReadCache[ValueT]]:
                 read_at = run.engine.now
                 run.second().fills += 1
                 page, units = load()
-                run.read_at[_content(page)] = read_at
+                run.read_at[_ends(page)] = read_at
                 return page, units
 
             cached: Cached[ValueT] = super().get(key, counted, **limits)
             second.l1 += cached.origin is Origin.L1
             second.redis += cached.origin is Origin.REDIS
-            run.ages_ms.append((run.engine.now - run.read_at[_content(cached.value)]) * 1000)
+            run.ages_ms.append((run.engine.now - run.read_at[_ends(cached.value)]) * 1000)
             return cached
 
     return ObservedCache
 
 
-def _content(page: Any) -> tuple[str, ...]:
-    return tuple(item.sort_key for item in page.items)
+def _ends(page: Any) -> tuple[str, str]:
+    return page.items[0].sort_key, page.items[-1].sort_key
 
 
 class _RushRun(MessageRun):
@@ -168,12 +168,13 @@ class _RushRun(MessageRun):
         self.seconds = [Outcome(**dict.fromkeys(COUNTED, 0)) for _ in range(ceil(rush.seconds))]
         self.ages_ms: list[float] = []
         self.latencies_ms: list[float] = []
-        self.read_at: dict[tuple[str, ...], float] = {}
-        """When the last read began that gave a page, by the sort keys on it."""
+        self.read_at: dict[tuple[str, str], float] = {}
+        """When the last read began that gave a page, by its newest and its oldest sort key: nothing is deleted."""
         strategy = ours() if rush.is_watched else replace(ours(), start=lambda *_: None)
         super().__init__(seed, rush.scenario(), strategy)
         self.parts = Parts(read_cache=observed(self))
         self.conversation = self.scenario.hot_conversation
+        self.request = PageRequest(self.conversation, limit=PAGE_LIMIT)
         self.flag = read_hot_key(TABLE_NAME, self.conversation)
         self.chance = self.random("rush")
         # A page that no cache may have served promises nothing of its age.
@@ -248,7 +249,7 @@ class _RushRun(MessageRun):
         began, second = self.engine.now, self.second()
         second.offered += 1
         place = second.offered
-        request = PageRequest(self.conversation, limit=PAGE_LIMIT)
+        request = self.request
         try:
             page = self.reading.invoke(lambda reader: reader.read_page(request))
         except (RetryLaterError, TooManyRequestsError):

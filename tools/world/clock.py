@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, Executor, Future
-from functools import partial
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
@@ -56,6 +55,14 @@ class Task(greenlet):  # type: ignore[misc]
     def __init__(self, hub: greenlet, spare: list[Task]) -> None:
         super().__init__(parent=hub)
         self._spare = spare
+
+    def resume(self) -> None:
+        """Go on where it blocks, once its process is thawed, and unless that is dead."""
+        process = self.process
+        if process.frozen:
+            process.parked.append(self.resume)
+        elif process.is_alive:
+            self.switch()
 
     def run(self) -> None:
         """Run its work, and then that of the next ones: a new greenlet costs more than ten switches."""
@@ -106,7 +113,7 @@ class Engine:
             self._tasks.append(task)
         task.work, task.process = work, process or self._immortal
         task.process.tasks[task] = None
-        self.after(0.0, partial(self._resume, task))
+        self.after(0.0, task.resume)
 
     def run_until(self, end: float) -> None:
         """Let everything happen that is planned up to an instant. What a task's work raises is raised here."""
@@ -147,7 +154,7 @@ class Engine:
 
     def sleep(self, seconds: float) -> None:
         """Block the calling task."""
-        self.after(seconds, self._resumption())
+        self.after(seconds, self._running().resume)
         self._hub.switch()
 
     def call(self, out: float, effect: Callable[[], ResultT], back: float) -> ResultT:
@@ -156,7 +163,7 @@ class Engine:
         Once sent, it happens whatever becomes of the caller: a frozen or dead process has sent it all the same.
         What the effect raises is raised here.
         """
-        resume = self._resumption()
+        resume = self._running().resume
         outcome: list[Any] = []
 
         def arrive() -> None:
@@ -178,7 +185,7 @@ class Engine:
         """Block until one of several futures is done, or time is up."""
         if any(future.done() for future in futures):
             return
-        resume = self._resumption()
+        resume = self._running().resume
         is_woken = False
 
         def wake(_: object = None) -> None:
@@ -215,19 +222,12 @@ class Engine:
             task.throw(GreenletExit)
         process.tasks.clear()
 
-    def _resumption(self) -> Work:
-        """Build what lets the running task go on where it blocks."""
-        task = getcurrent()
+    def _running(self) -> Task:
+        """Return the running task, which is to block."""
+        task: Task = getcurrent()
         if task is self._hub:
             raise RuntimeError("only a task can block")
-        return partial(self._resume, task)
-
-    def _resume(self, task: Task) -> None:
-        process = task.process
-        if process.frozen:
-            process.parked.append(partial(self._resume, task))
-        elif process.is_alive:
-            task.switch()
+        return task
 
 
 class SimulatedFuture(Future[ResultT]):

@@ -108,13 +108,21 @@ class RedisNode:
         self._memory, self._replica = _Memory(), _Memory()
         self._log: deque[tuple[int, Command]] = deque()
         """Writes that the replica repeats when it takes the primary's place: earlier makes no difference."""
+        self._idle: set[Command] = set()
+        """Reads of streams that found nothing; they will not, until something is written."""
 
     def do(self, *command: Word) -> Any:
         """Run a command now. An error is returned, too."""
         now_ms = self._engine.now_ms()
         if command[0] not in _READS:
             self._log.append((now_ms, command))
-        return self._memory.run(now_ms, command)
+            self._idle.clear()
+        elif command in self._idle:
+            return None
+        response = self._memory.run(now_ms, command)
+        if command[0] == "XREAD" and not response:
+            self._idle.add(command)
+        return response
 
     def fail_over(self, lost_seconds: float) -> None:
         """Put the replica in the primary's place: the writes of the last moments are gone."""
@@ -122,6 +130,7 @@ class RedisNode:
         while self._log and self._log[0][0] <= until_ms:
             self._replica.run(*self._log.popleft())
         self._log.clear()
+        self._idle.clear()
         self._memory = self._replica
         self._replica = self._memory.copy()
 
@@ -134,6 +143,7 @@ class RedisNode:
         """Forget everything."""
         self._memory, self._replica = _Memory(), _Memory()
         self._log.clear()
+        self._idle.clear()
 
 
 class RedisServer:

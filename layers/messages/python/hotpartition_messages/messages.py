@@ -63,12 +63,12 @@ class Message:
     first_content: str | None = None
     deleted_at: str | None = None
 
-    @cached_property
+    @property
     def sent_at(self) -> str:
         """The message's time, RFC 3339."""
         return format_time(message_time_ms(self.message_id))
 
-    @cached_property
+    @property
     def sort_key(self) -> str:
         """The message's sort key, which sorts pages."""
         return build_sort_key(self.message_id)
