@@ -254,7 +254,7 @@ def _expected(read: Read, offers: Offers) -> Offers:
     return {
         message_id: offer
         for message_id, offer in offers.items()
-        if offer.acknowledged_at < read.started_at and low <= message_id <= high and read.covers(message_id)
+        if low <= message_id <= high and offer.acknowledged_at < read.started_at and read.covers(message_id)
     }
 
 

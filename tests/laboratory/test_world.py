@@ -192,6 +192,22 @@ class TestRedis:
 
         assert run(engine, work) == ({FIRST, SECOND}, left)
 
+    def test_a_stream_that_had_nothing_newer_is_read_again_when_it_may_have(self, engine, server):
+        """After a write, and where a replica still holds what was trimmed."""
+        node = server.nodes[0]
+
+        def has_entries():
+            return bool(node.do("XREAD", "COUNT", 10, "STREAMS", "s", "0-0"))
+
+        assert not has_entries()
+        node.do("XADD", "s", "*", "field", "value")
+        assert has_entries()
+        engine.run_until(5.0)
+        node.do("XTRIM", "s", "MAXLEN", 0)
+        assert not has_entries()
+        node.fail_over(1.0)
+        assert has_entries()
+
     @pytest.mark.parametrize(("is_hanging", "seconds"), [(False, 0.001), (True, 0.06)])
     def test_a_dead_node_fails_after_its_timeout_and_is_then_left_alone(self, engine, server, is_hanging, seconds):
         """The first call costs a refusal or two timeouts, the next one nothing."""

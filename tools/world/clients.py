@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
+from itertools import islice
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +91,14 @@ class WritingClients(_Clients):
     """Those who write: one task for each message."""
 
     def start(self, arrivals: Iterator[Arrival]) -> None:
-        """Let each message be written at its time."""
-        for arrival in arrivals:
-            self.engine.at(arrival.at, partial(self.engine.spawn, partial(self._write, arrival)))
+        """Let each message be written at its time: each plans the next one."""
+
+        def begin(arrival: Arrival) -> None:
+            self.engine.spawn(partial(self._write, arrival))
+            self.start(arrivals)
+
+        for arrival in islice(arrivals, 1):
+            self.engine.at(arrival.at, partial(begin, arrival))
 
     def _write(self, arrival: Arrival) -> None:
         meter = self.meter

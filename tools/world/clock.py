@@ -11,7 +11,7 @@ for the thaw; when it dies they never come, as for any process that is killed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from concurrent.futures import FIRST_COMPLETED, Executor, Future
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
@@ -231,20 +231,68 @@ class Engine:
 
 
 class SimulatedFuture(Future[ResultT]):
-    """A future whose waiters are tasks."""
+    """A future whose waiters are tasks. No thread knows it, so it goes without its base's locks."""
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__()
         self._engine = engine
+        self._has_begun = False
+        self._outcome: tuple[Any, BaseException | None] | None = None
+        """The result, or an error."""
+        self._heard_by: list[Callable[[Future[ResultT]], object]] = []
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Begin, unless it was cancelled."""
+        self._has_begun = not self.done()
+        return self._has_begun
+
+    def cancel(self) -> bool:
+        """Cancel it, if it has not begun."""
+        if not self._has_begun:
+            self.set_exception(CancelledError())
+        return not self._has_begun
+
+    def done(self) -> bool:
+        """Say whether it has ended."""
+        return self._outcome is not None
+
+    def set_result(self, result: ResultT) -> None:
+        """End it with a result."""
+        self._end(result, None)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """End it with an error."""
+        self._end(None, exception)
+
+    def _end(self, result: ResultT | None, error: BaseException | None) -> None:
+        self._outcome = result, error
+        for hear in self._heard_by:
+            hear(self)
+
+    def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:
+        """Call something when it has ended."""
+        if self.done():
+            fn(self)
+        else:
+            self._heard_by.append(fn)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return its error, once it has ended."""
+        self._engine.wait((self,), timeout)
+        if self._outcome is None:
+            raise TimeoutError
+        return self._outcome[1]
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return the result, once it is there."""
-        self._engine.wait((self,), timeout)
+        error = self.exception(timeout)
         try:
-            return super().result(0)
+            if error is not None:
+                raise error
+            result: ResultT = self._outcome[0]  # type: ignore[index]
+            return result
         finally:
             # As the usual future does: an error in a frame of its own traceback is a circle.
-            del self
+            del self, error
 
 
 def wait_for(

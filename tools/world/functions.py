@@ -146,8 +146,9 @@ class Function:
     def _rest(self, environment: _Environment) -> None:
         environment.response = None
         self._idle.append(environment)
-        # After this very step, so that this task has ended by then.
-        self.engine.after(0.0, lambda: self._freeze(environment))
+        if len(environment.tasks) > 1:
+            # After this very step, so that this task has ended by then.
+            self.engine.after(0.0, lambda: self._freeze(environment))
 
     def _freeze(self, environment: _Environment) -> None:
         if environment.response is not None or environment.is_idle:

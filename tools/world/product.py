@@ -58,6 +58,8 @@ WRONG_MS = 300_000
 _, PATIENT_MS = PATIENT_TIMEOUTS_MS
 """How long the consumer and operators wait for Redis."""
 REDIS_NODES = 3
+IN_BAND = "in-band write"
+USUAL = Settings.defaults(IN_BAND)
 
 
 Build = Callable[[Any, Process, int], Any]
@@ -76,6 +78,7 @@ class World:
         scenario = self.scenario = scenario.named_for(seed)
         self.seed = seed
         self.settings = {name: scenario.settings_of(name) for name in FUNCTIONS}
+        self.settings[IN_BAND] = scenario.settings_of(IN_BAND, is_closing=False)
         self.times = SHORT_TIMES if scenario.faults else TIMES
         """Those of closes, for writers."""
         self.parts = Parts()
@@ -198,9 +201,8 @@ def build_reading(place: Environment) -> ProductEngine:
 
 def build_in_band_writing(place: Environment) -> ProductEngine:
     """Build an engine that writes, and finds hot conversations itself."""
-    world = place.world
-    settings = world.scenario.settings_of("in-band write", is_closing=False)
-    is_scaled = settings.hot_at_once_wcu < Settings.defaults("in-band write").hot_at_once_wcu
+    world, settings = place.world, place.world.settings[IN_BAND]
+    is_scaled = settings.hot_at_once_wcu < USUAL.hot_at_once_wcu
     ends = open_in_band(place.calls, TABLE.journal, world.meter, world.clock(place.random))
     parts = replace(world.parts, counting=SensitiveCounting) if is_scaled else world.parts
     return build_engine(ends, settings, form=KEY_FORM, times=world.times, parts=parts)

@@ -143,7 +143,6 @@ class RedisNode:
         """Forget everything."""
         self._memory, self._replica = _Memory(), _Memory()
         self._log.clear()
-        self._idle.clear()
 
 
 class RedisServer:
@@ -240,7 +239,8 @@ class RedisClient:
             return None
         server = self._server
         responses = [node.do(*command) for command in commands]
-        for (name, *_), response in zip(commands, responses, strict=True):
+        for command, response in zip(commands, responses, strict=True):
+            name = command[0]
             server.reports += name == "XADD"
             if name == "HGET":
                 node.sent[int(server.engine.now)] += len(response or b"")

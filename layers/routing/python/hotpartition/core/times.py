@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from threading import Lock
 
 SECOND_MS = 1_000
@@ -21,10 +22,16 @@ _LAST_TIME_MS = 253_402_300_799_999
 def format_time(time_ms: int) -> str:
     """Format an instant, Unix ms, as RFC 3339 in UTC with ms. Years past 9999 are shown as the end of 9999."""
     seconds, ms = divmod(min(time_ms, _LAST_TIME_MS), 1000)
+    return f"{_format_second(seconds)}.{ms:03d}Z"
+
+
+@lru_cache(maxsize=8)
+def _format_second(seconds: int) -> str:
     # `isoformat` takes a fifth of the time of `strftime`; the part cut off is the offset of UTC.
-    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:-6]}.{ms:03d}Z"
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:-6]
 
 
+@lru_cache(maxsize=8)
 def read_date(date: str | None) -> int | None:
     """Read the `Date` of a response, RFC 9110, as Unix ms; None where it is missing or cannot be read."""
     try:
