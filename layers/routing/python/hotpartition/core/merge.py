@@ -426,7 +426,7 @@ def narrow_newest(page: Page[KeyT, ItemT], limit: int, is_shown: Callable[[ItemT
     It is a newest-first page. REQUIRES: the limit is no larger than the page's own, unless that is the last one.
     """
     read = page.items
-    if not page.hidden and len(read) <= limit and all(map(is_shown, read)):
+    if len(read) <= limit and all(map(is_shown, read)):
         return page  # as nearly all are
     if page.hidden:
         read = tuple(sorted((*page.items, *page.hidden), key=lambda item: item.sort_key, reverse=True))
