@@ -126,6 +126,7 @@ READS = [
     ([*THREE, read(3, 1, **NEWEST)], "missing"),
     ([*THREE, read(1, 2, **OLDEST)], ""),
     ([*THREE, read(1, 3, **OLDEST)], "missing"),
+    ([*THREE, read(**NEWEST)], ""),
     ([*THREE, read(**OLDEST)], ""),
     # A message that no later strong read looked for proves nothing.
     ([wrote(), read(1, **EVENTUAL)], "unverified"),
