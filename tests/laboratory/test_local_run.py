@@ -5,6 +5,7 @@ Its processes are real: whether they are frozen is read from `/proc`. That none 
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -13,9 +14,12 @@ from types import SimpleNamespace
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from tools.local.config import LocalConfig
 from tools.local.events import HttpRequest, build_http_event, find_route
 from tools.local.functions import ThrottledInvocationError
 from tools.local.gateway import Gateway
+from tools.local.processes import LocalRunError
+from tools.local.run import LocalRun
 
 pytestmark = pytest.mark.slow
 
@@ -195,3 +199,21 @@ def test_the_gateway_responds_alone_where_no_function_can(loop, path, body, resp
 
     assert loop.run(post()) == response
     assert asked == ([body] if response[0] == 200 else [])
+
+
+def test_a_folder_is_for_one_run_at_a_time(loop, tmp_path):
+    """A second one would empty it below the first."""
+    (tmp_path / "file").touch()
+    starts = (
+        ("work", "no cloud assembly"),
+        ("work", "work cannot be used: another local run"),
+        ("file", "File exists"),
+    )
+
+    async def start_all():
+        async with AsyncExitStack() as cleanup:
+            for folder, sentence in starts:
+                with pytest.raises(LocalRunError, match=sentence):
+                    await LocalRun(LocalConfig(work_dir=tmp_path / folder, assembly=tmp_path), cleanup, print).start()
+
+    loop.run(start_all())

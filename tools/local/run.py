@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import random
@@ -104,9 +105,17 @@ class LocalRun:
 
     def _prepare_work_dir(self) -> None:
         """Begin afresh: DynamoDB's data lives in memory, so a registry of an earlier run would contradict it."""
-        for folder in ("redis", "logs"):
-            shutil.rmtree(self.config.work_dir / folder, ignore_errors=True)
-        (self.config.work_dir / "logs").mkdir(parents=True)
+        work_dir = self.config.work_dir
+        try:
+            work_dir.mkdir(parents=True, exist_ok=True)
+            # Until the run ends: a second one would empty the folder below this one.
+            fcntl.flock(self._cleanup.enter_context((work_dir / "lock").open("w")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for folder in ("redis", "logs"):
+                shutil.rmtree(work_dir / folder, ignore_errors=True)
+            (work_dir / "logs").mkdir()
+        except OSError as error:
+            why = "another local run uses it" if isinstance(error, BlockingIOError) else error.strerror
+            raise LocalRunError(f"the folder {work_dir} cannot be used: {why} (--work-dir takes another)") from error
 
     async def _start_redis(self, port: int) -> None:
         form, binary = self.config.redis, find_binary(os.environ)
