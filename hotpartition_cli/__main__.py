@@ -17,6 +17,8 @@ def main() -> int:
     except ModuleNotFoundError as error:
         print(f"hotpartition: {error.name} is not installed; pip install {NEEDS}", file=sys.stderr)
         return Status.FAILED
+    except KeyboardInterrupt:  # while they are imported
+        return Status.INTERRUPTED
 
 
 if __name__ == "__main__":

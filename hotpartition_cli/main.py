@@ -462,8 +462,10 @@ def run(
         return error.status
     except (KeyboardInterrupt, click.Abort):
         return Status.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of the output has closed it; buffered output would fail once more at the end.
+    except OSError as error:
+        # The reader of the output has closed it, or a disk is full; buffered output would fail once more at the end.
+        if not isinstance(error, BrokenPipeError):
+            screen.warn(f"the output cannot be written: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Status.FAILED
 

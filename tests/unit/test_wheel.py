@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from setuptools import Distribution
@@ -65,6 +66,16 @@ def test_the_command_says_what_it_lacks(monkeypatch, capsys):
     assert capsys.readouterr().err == f"hotpartition: click is not installed; pip install {NEEDS}\n"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert NEEDS.split() == [re.match(r"[\w-]+", requirement)[0] for requirement in extras["cli"]]
+
+
+def test_the_command_may_be_interrupted_at_its_imports(monkeypatch):
+    """They take a second."""
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "hotpartition_cli.main", SimpleNamespace(main=interrupt))
+    assert main() == Status.INTERRUPTED
 
 
 def test_the_command_needs_no_more_than_its_extra_brings():

@@ -6,7 +6,9 @@ to their sentences.
 
 import io
 import json
+import sys
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import boto3
@@ -171,6 +173,14 @@ def test_a_local_run_may_operate_several_tables():
         assert UrlCaller(url, "rooms_operate")({"command": "routes"}) == {"routes": []}
         with pytest.raises(FailedError, match="no function operate: there are rooms_operate and reads"):
             UrlCaller(url)({"command": "routes"})
+
+
+def test_output_that_cannot_be_written_is_no_finding(monkeypatch, capsys):
+    """What status 1 says of a route, a full disk does not."""
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert run(["plan", "--rate", "5", "--item-bytes", "1", "--json"], {}) == Status.FAILED
+    assert capsys.readouterr().err == "hotpartition: the output cannot be written: No space left on device\n"
 
 
 def test_a_rush_is_for_an_id_that_a_conversation_may_have(monkeypatch):
