@@ -163,5 +163,11 @@ class TestTimeBuckets:
         assert numbers(table.query_pages(**between(0, 47), FilterExpression=Attr("device").eq("dev-1"))) == [1, 3, 5]
         assert len(watched.queried) == 2
 
+    def test_an_item_whose_sort_key_is_no_time_can_be_deleted(self, table, plain):
+        """It was there before the index."""
+        plain.put_item(Item={"PK": "room-1", "SK": "meta"})
+        table.delete_item(Key={"PK": "room-1", "SK": "meta"})
+        assert "Item" not in table.get_item(Key={"PK": "room-1", "SK": "meta"})
+
     def test_buckets_are_those_of_utc(self):
         assert TimeBuckets("hour", index="by-owner").bucket_of("2026-11-21T01:30:00+02:00#x") == "2026-11-20T23"

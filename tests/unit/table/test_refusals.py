@@ -255,6 +255,7 @@ REFUSED = {
     "a sharded index": ({"indexes": [SHARDED]}, InvalidRequestError, [
         *(("put_item", {"Item": {**KEY, "status": value}}, "should be a text") for value in (1, "", None, {"a"})),
         ("batch.put_item", {"Item": {**KEY, "status": 1}}, "should be a text"),
+        ("put_item", {"Item": {**KEY, "status": "OPEN#_3"}}, "like a shard key"),  # no query could name it
         ("put_item", {"Item": {**KEY, "owner": "OPEN#_1"}}, "owner"),
         ("update_item", {"Key": KEY, **updating("SET owner = :s", s="OPEN#_1")}, "owner"),
         *(

@@ -190,6 +190,8 @@ class HashIndex:
     names: Index
     schema: Schema
     """The table's."""
+    form: KeyForm
+    """How the index's hash keys are built."""
 
     @property
     def attributes(self) -> frozenset[str]:
@@ -241,7 +243,7 @@ class HashIndex:
             schema.sort,
             schema.sort_type,
             {},
-            KeyForm(label=self.index.hash, has_base=False),
+            self.form,
             table=schema,
             hash=self.index.hash,
         )
@@ -251,12 +253,13 @@ class HashIndex:
             raise InvalidRequestError.of(
                 self.index.hash, f"is what the index {self.index.index} is kept by: should be a text, not {value!r}"
             )
+        self.form.check(value)
 
     def _key_for(self, partition_key: str, item: Mapping[str, Any], value: str) -> str:
         """Build the index's hash key of a value: by the item's own key, the same one whenever it has this value."""
         hashed = f"{self.schema.collection_of(partition_key)}#{text_of(item[self.schema.sort])}"
         key = ItemKey(value, "", 0, hashed)
-        return choose_placement(self.index.shards.written, key, self.schema.form).partition_key
+        return choose_placement(self.index.shards.written, key, self.form).partition_key
 
 
 KeptIndex = BucketIndex | HashIndex
@@ -286,4 +289,4 @@ def bind(index: ShardedIndex | TimeBuckets, schema: Schema) -> KeptIndex:
             f"{of_name}: {index.hash} is a key already. The index's hash key should be an attribute that only the "
             f"library writes, a string, for instance {index.hash}_shard"
         )
-    return HashIndex(index, names, schema)
+    return HashIndex(index, names, schema, KeyForm(label=index.hash, has_base=False))

@@ -425,7 +425,8 @@ class ItemCalls:
             return Change(operation, target, key, without(request, "Item"), dict(item))
         target = self.sharding.target_of_key(key, request.get("Hashed"))
         self._refuse_move(request, target)
-        self.sharding.index_changes(target.collection, key, request)
+        if operation == "UpdateItem":
+            self.sharding.index_changes(target.collection, key, request)
         return Change(operation, target, dict(key), without(request, "Key", "Hashed"))
 
     def create(self, item: Attributes) -> Attributes | None:
