@@ -146,7 +146,11 @@ def test_a_guarded_client_keeps_its_own_values_and_errors(typed):
     item = {"PK": {"S": "room"}, "SK": {"S": "9"}, "b": {"B": b"\x00"}, "n": {"N": "1.5"}, "l": {"L": [{"NULL": True}]}}
     typed.put_item(TableName=NAME, Item=item)
     key = {"PK": item["PK"], "SK": item["SK"]}
+    typed.put_item(TableName=NAME, Item={**item, "b": {"B": "\0"}})  # botocore takes text, too
     assert typed.get_item(TableName=NAME, Key=key)["Item"] == item
+    with pytest.raises(NotImplementedError, match="not understood"):  # and nothing is sent
+        typed.put_item(TableName=NAME, Item={**item, "n": {"N": "1" + "0" * 40}})
+    assert "Item" not in typed._subject.get_item(TableName=NAME, Key=key)
     is_new = {"ConditionExpression": "attribute_not_exists(PK)", "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
     with pytest.raises(typed.exceptions.ConditionalCheckFailedException) as caught:
         typed.put_item(TableName=NAME, Item=item, **is_new)

@@ -84,13 +84,16 @@ def convert_member(name: str, part: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 class _Deserializer(TypeDeserializer):
-    """boto3's, which takes a text that is no number for NaN."""
+    """boto3's, which takes a text that is no number for NaN, and no text for bytes, as its client does."""
 
     def _deserialize_n(self, value: str) -> Any:
         number = super()._deserialize_n(value)  # type: ignore[misc]
         if not number.is_finite():
             raise TypeError(f"{value!r} is not a number")
         return number
+
+    def _deserialize_b(self, value: Any) -> Any:
+        return super()._deserialize_b(value.encode() if isinstance(value, str) else value)  # type: ignore[misc]
 
 
 _deserialize = _Deserializer().deserialize

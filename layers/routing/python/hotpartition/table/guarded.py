@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from decimal import Rounded
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -224,8 +225,8 @@ class TypedClient(_Client):
         try:
             converted = convert_values(request, load)
         except (TypeError, AttributeError, ArithmeticError) as error:
-            # DynamoDB describes the mistake best.
-            method(**request)
+            if type(error) is not Rounded:  # DynamoDB takes zeros behind the 38th digit, boto3's resource does not
+                method(**request)  # DynamoDB describes the mistake best.
             raise NotImplementedError(f"{name}(): its values are not understood: {error}") from error
         try:
             response: Attributes = convert_values(getattr(self._guarded, name)(**converted), dump)
