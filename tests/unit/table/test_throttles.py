@@ -23,7 +23,11 @@ ROOM = {"PK": "room-1", "SK": "a"}
 def refusals(aws_environment):
     """The reasons for which a DynamoDB refuses everything, and a table there."""
     server, reasons = DynamoDBServer(), [ON_TABLE]
-    server.intervene = lambda *_: error(REFUSED, ThrottlingReasons=reasons)
+    why = [{"Code": "None"}, {"Code": "ThrottlingError"}]
+    cancelled = error("TransactionCanceledException", CancellationReasons=why)
+    server.intervene = lambda operation, *_: (
+        cancelled if operation == "TransactWriteItems" else error(REFUSED, ThrottlingReasons=reasons)
+    )
     with running(server) as url:
         config = Config(retries={"total_max_attempts": 1})
         yield reasons, boto3.resource("dynamodb", endpoint_url=url, config=config).Table("readings")
@@ -62,6 +66,15 @@ def write_batch(table):
     return table.meta.client.batch_write_item(RequestItems={"readings": [{"PutRequest": {"Item": ROOM}}]})
 
 
+def get_by_arn(table):
+    return table.meta.client.get_item(TableName=ARN, Key=ROOM)
+
+
+def write_two(table):
+    puts = [{"Put": {"TableName": "readings", "Item": {**ROOM, "PK": key}}} for key in ("room-1", "room-2")]
+    return table.meta.client.transact_write_items(TransactItems=puts)
+
+
 @pytest.mark.parametrize(
     ("call", "known", "why", "said"),
     [
@@ -71,6 +84,8 @@ def write_batch(table):
         (lambda table: table.get_item(Key={"PK": "alone"}), False, [], "'alone' of readings 1 times: no reason given"),
         (put, True, [ON_INDEX], f"'room-1' of readings, index by-owner 1 times: {ON_INDEX['reason']}"),
         (write_batch, True, [], "one of several keys of readings 1 times: no reason given"),
+        (get_by_arn, True, [], "'room-1' of readings 1 times: no reason given"),
+        (write_two, True, [], "'room-2' of readings 1 times: ThrottlingError"),
     ],
 )
 def test_what_is_refused_is_named(refusals, caplog, call, known, why, said):

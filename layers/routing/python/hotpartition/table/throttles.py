@@ -18,6 +18,8 @@ PAUSE_SECONDS = 1.0
 MOST_KEYS = 1_000
 """Keys that are counted at the same time; those that were refused longest ago are forgotten."""
 THROTTLES = frozenset({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"})
+CANCELLED = "TransactionCanceledException"
+THROTTLED_ACTIONS = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
 UNKNOWN = "an unknown key"
 
 _logger = logging.getLogger("hotpartition.throttles")
@@ -66,9 +68,15 @@ class _Throttles:
     def look_at(self, response: Any = None, request_dict: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Look at one attempt: an event of botocore. Returns None, so that botocore alone decides what comes next."""
         parsed = response[1] if response is not None else {}
-        if parsed.get("Error", {}).get("Code") not in THROTTLES or request_dict is None:
+        code = parsed.get("Error", {}).get("Code")
+        if code not in {*THROTTLES, CANCELLED} or request_dict is None:
             return
         request = json.loads(request_dict.get("body") or b"{}")
+        if code == CANCELLED:
+            for action, why in zip(request["TransactItems"], parsed.get("CancellationReasons", ()), strict=False):
+                for table, key in self._keys_of(*action.values()) if why["Code"] in THROTTLED_ACTIONS else ():
+                    self._note(table, key, why["Code"])
+            return
         reasons = parsed.get("ThrottlingReasons") or parsed.get("throttlingReasons") or [{}]
         for table, key in self._keys_of(request):
             for reason in reasons:
@@ -80,6 +88,7 @@ class _Throttles:
         if table is None:
             yield ", ".join(sorted(request.get("RequestItems", {}))) or "several tables", "one of several keys"
             return
+        table = table.rpartition(":table/")[2]  # of an ARN
         name = self._partition_keys.get(table)
         given = request.get("Key") or request.get("Item") or {}
         if name is None and len(given) == 1 and "Key" in request:
