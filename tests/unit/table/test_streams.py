@@ -21,6 +21,7 @@ KEY = {"PK": {"S": "room"}, "SK": {"S": "0001"}}
         ({"PK": "room#_3", "SK": "0001", "hp_shards": 4}, {"PK": "room", "SK": "0001"}),
         ({"PK": "room#_x", "SK": "0001"}, {"PK": "room#_x", "SK": "0001"}),
         ({}, None),
+        (None, None),
     ],
 )  # fmt: skip
 def test_a_stored_item_is_turned_into_its_owners(plain, stored, expected):

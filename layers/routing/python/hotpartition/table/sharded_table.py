@@ -324,7 +324,7 @@ class ShardedTable(_Base):
         """
         return read_pages(self.scan, request)
 
-    def logical_key(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
+    def logical_key(self, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Turn a stored key, or a whole item, into its owner's key: for consumers of streams, and exports.
 
         Args:
@@ -338,16 +338,16 @@ class ShardedTable(_Base):
             {'PK': {'S': 'room-1'}, 'SK': {'S': '0001'}}
         """
         parts = self._open("DescribeTable")
-        item = parts.items.show_stored(stored)
+        item = parts.items.show_stored(stored or {})
         return None if item is None else {name: value for name, value in item.items() if name in parts.items.key}
 
-    def logical_item(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
+    def logical_item(self, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Turn a stored item into its owner's, without the added attributes: as `logical_key`.
 
         Example:
             >>> table.logical_item(record["dynamodb"]["NewImage"])
         """
-        return self._open("DescribeTable").items.show_stored(stored)
+        return self._open("DescribeTable").items.show_stored(stored or {})
 
     def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
         """Write many items, 25 a request: as boto3's `batch_writer`.
