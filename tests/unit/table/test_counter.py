@@ -11,6 +11,7 @@ from decimal import Decimal
 from threading import Event, Thread
 
 import pytest
+from boto3.dynamodb.conditions import Key
 
 from hotpartition.core.errors import (
     InvalidRequestError,
@@ -41,7 +42,8 @@ def places(counters):
 
 def test_it_counts_up_and_down(build, counters):
     """Over all shards, and what a table without shards had counted before; of each key and name for itself."""
-    for sort_key, counted in (("count#", 1000), ("count", 1), ("count!", 1), ("counter", 1), ("0", 1), ("~", 1)):
+    others = ("count", "count!", "counter", "0", "~", "count#07#")
+    for sort_key, counted in (("count#", 1000), *((other, 1) for other in others)):
         counters.put_item(Item={"PK": "post", "SK": sort_key, "counted": counted})
     counter, likes = build(), build(name="likes")
     for amount in (1, 5, -3, 10**18, -(10**18), Decimal("1.0")):  # boto3 returns numbers as such
@@ -82,7 +84,7 @@ def test_a_lost_response(build, watched):
     ("wrong", "said"),
     [
         *(({"amount": amount}, "amount: should be a whole number from -1000000000000000000 to")
-          for amount in (1.0, Decimal("0.5"), "1", None, True, 10**18 + 1)),
+          for amount in (1.0, Decimal("0.5"), Decimal("Infinity"), "1", None, True, 10**18 + 1)),
         *(({"token": token}, "token: should be a text of 1 to 1024 bytes") for token in ("", 5, "x" * 1025, "\ud800")),
         *(({"key": key}, "should be") for key in ("", "post#_1", "x" * 2048)),  # of which one is a shard
         ({"name": ""}, "name"),
@@ -92,6 +94,20 @@ def test_wrong_arguments_are_refused(build, wrong, said):
     """Nothing is sent."""
     with pytest.raises(InvalidRequestError, match=said):
         build(name=wrong.get("name", "likes")).add(**{"key": "post", **{n: v for n, v in wrong.items() if n != "name"}})
+
+
+def test_the_child_of_a_fork_has_threads_of_its_own(counters, monkeypatch):
+    """Those of its parent, which do not exist there, are ended here."""
+    table = ShardedTable(counters, shards=fixed(4))
+    counter = ShardedCounter(table)
+    counter.add("post")
+    assert table.query(KeyConditionExpression=Key("PK").eq("post"))["Count"] == 1
+    table._built[1].items.sharding.executor.shutdown()
+    counter._built[1].executor.shutdown()
+    for module in ("counters", "sharded_table"):
+        monkeypatch.setattr(f"hotpartition.table.{module}.getpid", lambda: -1)
+    assert counter.get_all(["post"]) == [1]
+    assert table.query(KeyConditionExpression=Key("PK").eq("post"))["Count"] == 1
 
 
 def test_a_table_with_numbers_as_sort_keys_is_refused(create):
@@ -193,6 +209,12 @@ SCRIPTS = {
     "sums, one request for each key, none for nothing": (
         [("a", 1), ("a", 2), ("b", 1), ("c", 5), ("c", -5), "flushed", "flushed"], [3, 1], {"a": 3, "b": 1}, "",
     ),
+    "a sum that is more than one addition takes": (
+        [("a", -(10**18)), ("a", -5), "flushed"], [-(10**18), -5], {"a": -(10**18) - 5}, "",
+    ),
+    "an error that is not the counter's is logged once": (
+        [("a", 5), "broken", "broken", "flushed"], [5, 5, 5], {"a": 5}, "additions to a wait: 5",
+    ),
     "a hundred additions at once, by who makes the last": ([("a", 1)] * 101, [100], {"a": 100}, ""),
     "a refused flush is tried again as it was, and what came meanwhile goes behind it": (
         [("a", 5), "refused", ("a", 2), "partly", "flushed"], [5, 5, 2], {"a": 7}, "",
@@ -218,6 +240,7 @@ def test_what_is_flushed(coalesce, counted, clock, caplog, name):
     steps, sent, sums, said = SCRIPTS[name]
     counter = coalesce()
     refused = {"refused": [THROTTLED], "gone": [THROTTLED] * 2, "lost": [LOST], "given up": [LOST]}
+    refused["broken"] = [(ConnectionError(), False)]
     refused["wrong"] = [(InvalidRequestError.of("PK", "x"), False)]
     for step in steps:
         counted.fails = list(refused.get(step, [])) if isinstance(step, str) else []
@@ -260,17 +283,19 @@ def test_a_thread_flushes_each_interval_until_the_end_of_a_with(coalesce, counte
 
 @pytest.mark.slow
 def test_it_is_flushed_at_exit():
-    """Of the interpreter, though nobody closed it."""
+    """Of the interpreter, though nobody closed it; in the child of a fork what was added there."""
     program = (
+        "import os\n"
         "from hotpartition.table import CoalescingCounter\n"
         "class Printed:\n"
         "    def add(self, key, amount, token): print(key, amount)\n"
         "counter = CoalescingCounter(Printed(), interval_seconds=60, environ={})\n"
         "counter.add('a', 4)\n"
+        "os.wait() if os.fork() else counter.add('b', 1)\n"
     )
-    command, environ = [sys.executable, "-c", program], {"PYTHONPATH": ":".join(sys.path)}
+    command, environ = [sys.executable, "-W", "ignore", "-c", program], {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("a 4\n", "")
+    assert (done.stdout, done.stderr) == ("b 1\na 4\n", "")
 
 
 @pytest.mark.parametrize(("act", "total"), [(lambda counter: counter.add("a"), 7), (CoalescingCounter.flush, 6)])
@@ -303,7 +328,7 @@ def test_it_is_refused_in_lambda(counted, monkeypatch):
         CoalescingCounter(counted)
 
 
-@pytest.mark.parametrize("amount", [1.5, "1", None, True])
+@pytest.mark.parametrize("amount", [1.5, "1", None, True, 10**19])
 def test_other_amounts_and_limits_are_refused_at_once(coalesce, amount):
     for options in ({"interval_seconds": 0}, {"max_additions": 0}):
         with pytest.raises(ValueError, match="interval_seconds should be more than 0, and max_additions at least 1"):

@@ -54,6 +54,11 @@ def cell_sort_key(name: str, cell: int) -> str:
     return f"{name}#{cell:02}"
 
 
+def list_sort_keys(name: str) -> frozenset[str]:
+    """List the sort keys of a counter's items; those of another, as `likes#07#`, may lie between them."""
+    return frozenset({plain_sort_key(name), *(cell_sort_key(name, cell) for cell in range(CELLS))})
+
+
 def build_addition(table_name: str, name: str, collection: str, token: str, amount: int) -> Addition:
     """Build the addition that a client's token stands for: another amount gives the same token and cell."""
     text = json.dumps([table_name, name, collection, token])

@@ -10,7 +10,7 @@ Written by additions, read by sums. If one vanished, its count would be lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from hotpartition.core.capacity import Item
@@ -38,9 +38,10 @@ def describe_counters(
     )
 
 
-def decode_cell(item: Item, sort_key: str = "sk") -> Cell:
-    """Read the sum in an item; `sort_key` is the name of that key."""
-    return Cell(item[sort_key]["S"], int(item[AMOUNT]["N"]))
+def decode_cell(item: Item, sort_key: str = "sk", own: Container[str] | None = None) -> Cell:
+    """Read the sum in an item; 0 if its `sort_key`, the name of that key, is not among the counter's `own`."""
+    place = item[sort_key]["S"]
+    return Cell(place, int(item[AMOUNT]["N"]) if own is None or place in own else 0)
 
 
 class DynamoDBCounterStore:

@@ -9,13 +9,15 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
+from weakref import WeakMethod
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.errors import HotPartitionError, InvalidRequestError
-from hotpartition.table.counters import ShardedCounter
+from hotpartition.table.counters import MAX_AMOUNT, ShardedCounter, check_amount
 from hotpartition.table.sharded_table import REAL_CLOCK
 
 INTERVAL_SECONDS = 0.1
@@ -27,13 +29,21 @@ _LAMBDA_VARIABLE = "AWS_LAMBDA_FUNCTION_NAME"
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Batch:
     """The additions to one key that are counted together, and since when that has been tried."""
 
     amount: int
     token: str
     began_ms: int
+    is_logged: bool = False
+    """Whether an error that is not the package's own was logged."""
+
+    def split(self) -> list[tuple[int, str]]:
+        """List the additions that it takes, each with its token: many large amounts are more than one takes."""
+        most = MAX_AMOUNT if self.amount > 0 else -MAX_AMOUNT
+        count, rest = divmod(self.amount, most)
+        return [(amount, f"{self.token}{number}") for number, amount in enumerate([most] * count + [rest]) if amount]
 
 
 class CoalescingCounter:
@@ -45,8 +55,8 @@ class CoalescingCounter:
     could not be confirmed for nine minutes is given up and logged: it may be counted or not.
 
     `add` never fails for DynamoDB's sake, and reads lag by the waiting amounts. Flushed at the interpreter's exit, by
-    `with`, and by `close`. Safe under threads; after a fork, only the parent's additions are flushed: make one in each
-    process. Not for Lambda, which freezes a process between two requests: additions would be late by minutes, or lost.
+    `with`, and by `close`. Safe under threads; in the child of a fork it begins with nothing added: the parent flushes
+    what waited. Not for Lambda, which freezes a process between two requests: additions would be late, or lost.
 
     Example:
         >>> views = CoalescingCounter(ShardedCounter(table, fixed(16)))
@@ -90,26 +100,32 @@ class CoalescingCounter:
         self._max_additions = max_additions
         self._clock = clock
         self._wait = wait
+        self._is_closed = Event()
+        self._begin()
+        begin = WeakMethod(self._begin)
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=lambda: (again := begin()) and again())
+
+    def _begin(self) -> None:
+        """Begin with nothing added."""
         self._lock = Lock()
         self._flushing = Lock()
         self._sums: defaultdict[str, int] = defaultdict(int)
         self._additions = 0
         self._batches: dict[str, _Batch] = {}
-        self._is_closed = Event()
         self._thread: Thread | None = None
 
-    def add(self, key: str, amount: int = 1) -> None:
+    def add(self, key: str, amount: int | Decimal = 1) -> None:
         """Add to a counter, soon.
 
         Raises:
-            InvalidRequestError: the amount is not a whole number.
+            InvalidRequestError: the amount is not a whole number, or too large.
             RuntimeError: it was closed.
 
         Example:
             >>> views.add("page-1")
         """
-        if isinstance(amount, bool) or not isinstance(amount, int):
-            raise InvalidRequestError.of("amount", "should be a whole number")
+        amount = check_amount(amount)
         with self._lock:
             if self._is_closed.is_set():
                 raise RuntimeError("this CoalescingCounter is closed: nothing would flush what is added now")
@@ -192,13 +208,17 @@ class CoalescingCounter:
     def _add(self, key: str, batch: _Batch) -> bool:
         """Add a batch; say whether it is over and done with."""
         try:
-            self._counter.add(key, batch.amount, token=batch.token)
+            for amount, token in batch.split():
+                self._counter.add(key, amount, token=token)
         except InvalidRequestError:
             facts = {"key": key, "amount": batch.amount}
             _logger.exception("additions to %s cannot be counted: %d", key, batch.amount, extra=facts)
             return True
-        except HotPartitionError:
+        except Exception as error:  # the thread that flushes outlives boto3's errors, and those of `once`
             if self._clock.now_ms() - batch.began_ms < GIVEN_UP_SECONDS * 1000:
+                if not isinstance(error, HotPartitionError) and not batch.is_logged:
+                    batch.is_logged = True
+                    _logger.exception("additions to %s wait: %d", key, batch.amount, extra={"key": key})
                 return False
             _logger.exception(
                 "additions were given up: they may be counted or not", extra={"key": key, "amount": batch.amount}

@@ -7,12 +7,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
+from os import getpid
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.capacity import Item
-from hotpartition.core.counter_items import build_addition, counter_size_bytes
+from hotpartition.core.counter_items import build_addition, counter_size_bytes, list_sort_keys
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
@@ -100,7 +101,7 @@ class ShardedCounter:
         self._name = name
         self._budget_ms = budget_ms
         self._clock = clock
-        self._built: _Parts | None = None
+        self._built: tuple[int, _Parts] | None = None
         self._lock = Lock()
 
     def add(self, key: str, amount: int | Decimal = 1, token: str | None = None) -> None:
@@ -131,10 +132,7 @@ class ShardedCounter:
         """
         parts, name = self._parts, self._name
         key = parts.schema.form.check(key)
-        if isinstance(amount, Decimal) and amount == amount.to_integral_value():
-            amount = int(amount)
-        if isinstance(amount, bool) or not isinstance(amount, int) or abs(amount) > MAX_AMOUNT:
-            raise InvalidRequestError.of("amount", f"should be a whole number from -{MAX_AMOUNT} to {MAX_AMOUNT}")
+        amount = check_amount(amount)
         size_bytes = counter_size_bytes(parts.schema.partition, parts.schema.sort, key, name)
         if token is None:
             parts.adder.add(key, amount, size_bytes=size_bytes)
@@ -179,11 +177,11 @@ class ShardedCounter:
 
     @property
     def _parts(self) -> _Parts:
-        """Carries out the calls: built with the first, which asks DynamoDB for the table's keys."""
+        """Carries out the calls: built with a process's first, which asks DynamoDB for the table's keys."""
         with self._lock:
-            if self._built is None:
-                self._built = self._build()
-            return self._built
+            if self._built is None or self._built[0] != getpid():  # a fork leaves threads behind
+                self._built = getpid(), self._build()
+            return self._built[1]
 
     def _build(self) -> _Parts:
         schema = Schema.of(self._table)
@@ -212,7 +210,8 @@ class ShardedCounter:
             partition_key=schema.partition,
             sort_key=schema.sort,
         )
-        store = DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort))
+        own = list_sort_keys(self._name)
+        store = DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort, own=own))
         gatherer = routes.engine.gatherer(store=store, is_folding=routes.is_folding)
         return _Parts(
             schema,
@@ -231,6 +230,19 @@ class ShardedCounter:
 
     def _attributes_of(self, key: str) -> Item:
         return {} if self._once is None else dump(self._once(key))
+
+
+def check_amount(amount: object) -> int:
+    """Return an amount as an `int`, also where boto3 returned it, as a `Decimal`.
+
+    Raises:
+        InvalidRequestError: it is not a whole number, or too large.
+    """
+    if isinstance(amount, Decimal) and amount.is_finite() and amount == amount.to_integral_value():
+        amount = int(amount)
+    if isinstance(amount, bool) or not isinstance(amount, int) or abs(amount) > MAX_AMOUNT:
+        raise InvalidRequestError.of("amount", f"should be a whole number from -{MAX_AMOUNT} to {MAX_AMOUNT}")
+    return amount
 
 
 def _check_size(field: str, text: object, most_bytes: int) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
+from os import getpid
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
@@ -164,7 +165,7 @@ class ShardedTable(_Base):
         self._transport = transport
         self._clock = clock
         self._budget_ms = budget_ms
-        self._built: Parts | None = None
+        self._built: tuple[int, Parts] | None = None
         self._lock = Lock()
 
     def put_item(self, **request: Unpack[PutItemInputTablePutItemTypeDef]) -> PutItemOutputTableTypeDef:
@@ -422,15 +423,15 @@ class ShardedTable(_Base):
             )
 
     def _open(self, operation: str) -> Parts:
-        """Return the parts that carry out the calls: built with the first, which asks DynamoDB for the table's keys.
+        """Return the parts that carry out the calls: built with a process's first, which asks for the table's keys.
 
         Raises:
             ResourceNotFoundException: there is no such table; as of the owner's operation.
         """
         with self._lock:
-            if self._built is None:
+            if self._built is None or self._built[0] != getpid():  # a fork leaves threads behind
                 try:
-                    self._built = self._build()
+                    self._built = getpid(), self._build()
                 except ClientError as error:
                     facts = error.response
                     if facts["Error"]["Code"] != "ResourceNotFoundException":
@@ -441,7 +442,7 @@ class ShardedTable(_Base):
             # As boto3 after each action: what it knows of the table, `item_count` for instance, is read anew.
             known: Any = self._table.meta
             known.data = None
-            return self._built
+            return self._built[1]
 
     def _build(self) -> Parts:
         reached: Any = self._table
