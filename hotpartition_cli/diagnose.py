@@ -135,6 +135,7 @@ class Reader:
             ToolError: there is no such table, or a right is missing.
         """
         described = self._call(table, partial(self.dynamodb.describe_table, TableName=table))["Table"]
+        table = described["TableName"]  # CloudWatch knows no ARN
         schemas = {None: described["KeySchema"]}
         schemas |= {index["IndexName"]: index["KeySchema"] for index in described.get("GlobalSecondaryIndexes", ())}
         span = now - timedelta(hours=hours), now

@@ -129,14 +129,16 @@ def test_a_table_is_read_by_read_rights_alone(reader):
     reads, tables, metrics = reader
     counted = {"Id": "m4", "Timestamps": [AT - timedelta(minutes=2)], "Values": [50.0]}
     span = dict.fromkeys(("StartTime", "EndTime", "Period", "MaxContributorCount", "OrderBy"), ANY)
-    tables.add_response("describe_table", {"Table": TABLE}, NAMED)
+    arn = "arn:aws:dynamodb:eu-central-1:1:table/readings"
+    tables.add_response("describe_table", {"Table": TABLE}, {"TableName": arn})
     tables.add_response("describe_contributor_insights", ON, NAMED)
     metrics.add_response("get_metric_data", {"MetricDataResults": [], "NextToken": "t"})
     metrics.add_response("get_metric_data", {"MetricDataResults": [counted]})
     report = {"AggregateValue": 50.0, "Contributors": LEADING}
     metrics.add_response("get_insight_rule_report", report, {"RuleName": RULE, **span})
-    found = reads.read("readings", 1.0, AT)
+    found = reads.read(arn, 1.0, AT)
     (table,) = found.places
+    assert found.table == "readings"
     assert (table.keys, table.insights, found.is_provisioned) == (("PK", "SK"), Insights.THROTTLED, False)
     assert table.throttled == (Leader("room-1", 0.8),)
     assert list(table.refused["Write", RANGE]) == [0.0] * 58 + [50.0, 0.0]
