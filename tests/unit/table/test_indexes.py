@@ -66,6 +66,8 @@ class TestSharded:
         assert sorted(numbers(pages)) == list(range(20))
         assert all(len(page["Items"]) <= options.get("Limit", 20) for page in pages)
         assert pages[0]["Items"][0].keys() == {"PK", "SK", "status", "at", "n"}
+        keys = {"PK", "SK", "status", SHARD, range_key or SHARD}  # those of DynamoDB's, for which PynamoDB looks
+        assert all(page["LastEvaluatedKey"].keys() == keys for page in pages[:-1])
 
     def test_only_the_indexs_shards_are_asked(self, plain, watched):
         """No base key, and no journal; after a raise those of both numbers, so that old items are found."""

@@ -199,6 +199,7 @@ class _ValueKeys:
         if "LastEvaluatedKey" in page:
             progress = self._progress(page)
             page["LastEvaluatedKey"] = {
+                **{name: value for key in progress.values() for name, value in key.items()},  # PynamoDB looks for keys
                 self._index.index.hash: wanted.collection,
                 self._index.names.partition: progress,
             }
