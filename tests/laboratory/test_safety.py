@@ -265,7 +265,7 @@ def test_a_few_fills_serve_a_read_hot_conversation(monkeypatch):
     run = played("reads", 1)
     assert judge_reads(run) == []
     assert run.offered == pytest.approx(3_000, rel=0.1)
-    by_origin = run.from_l1 + run.from_redis + run.from_waiting + run.from_dynamodb
+    by_origin = run.from_l1 + run.from_redis + run.from_dynamodb
     assert by_origin + run.refused == run.offered
     assert run.from_l1 > 0.5 * run.offered
     assert run.safety.reads > 0

@@ -129,7 +129,7 @@ RUSHES = (
 )
 
 
-COUNTED = ("offered", "l1", "redis", "waited", "refused", "fills")
+COUNTED = ("offered", "l1", "redis", "refused", "fills")
 """Of each second. Pages are counted in the second in which they were asked for."""
 
 
@@ -201,7 +201,7 @@ class _RushRun(MessageRun):
         commands = max(max(node.commands.values(), default=0) for node in nodes)
         copies_at_end = int(self.redis.do("GET", self.flag) or 0)
         found_at = ONSET if rush.copies else self.meter.first_at.get(MetricName.DECISION_READ_HOT)
-        offered, l1, redis, waited, refused, fills = (total(seconds, name) for name in COUNTED)
+        offered, l1, redis, refused, fills = (total(seconds, name) for name in COUNTED)
         return Outcome(
             name=rush.name,
             description=rush.description,
@@ -217,8 +217,7 @@ class _RushRun(MessageRun):
             offered=offered,
             from_l1=l1,
             from_redis=redis,
-            from_waiting=waited,
-            from_dynamodb=offered - refused - l1 - redis - waited,
+            from_dynamodb=offered - refused - l1 - redis,
             refused=refused,
             refused_share=round(refused / offered, 6),
             fills_per_second=round(fills / rush.seconds, 3),

@@ -277,7 +277,8 @@ class SimulatedFuture(Future[ResultT]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return its error, once it has ended."""
-        self._engine.wait((self,), timeout)
+        if self._outcome is None:
+            self._engine.wait((self,), timeout)
         if self._outcome is None:
             raise TimeoutError
         return self._outcome[1]

@@ -435,8 +435,9 @@ class DynamoDB:
         key = tuple(rank(terms[name].operands[1]({}, values)) for name in order.hashes)
         tests = [terms[name] for name in order.ranges[1:] if name in terms]
         found = self._seen(request, order, order.walk(request, order.find(key, terms, values)))
-        chosen = ((item, size) for item, size in found if all(test(item, values) for test in tests))
-        response, units = self._page(request, order, chosen)
+        if tests:
+            found = ((item, size) for item, size in found if all(test(item, values) for test in tests))
+        response, units = self._page(request, order, found)
         if index is None:
             _require(self.gate.refuse_read(str(key[0]), units, is_query=True))
         return response
