@@ -128,7 +128,7 @@ class WritingClients(_Clients):
                 meter.note_stored(began, wcu)
                 place = arrival.conversation_id, written.message.message_id
                 self.record.note_acknowledged(*place, digest, self.engine.now, expires_at=_expiry(new))
-                self._write_again(replace(new, message_id=written.message.message_id), began)
+                self._write_again(new, place[1], began)
                 return
         meter.note_failed(began, wcu)
 
@@ -141,7 +141,7 @@ class WritingClients(_Clients):
         what = arrival.conversation_id, arrival.sender, _body(arrival.body_bytes)
         return NewMessage(*what, message_id=message_id, expires_at_s=expires_at_s)
 
-    def _write_again(self, new: NewMessage, began: float) -> None:
+    def _write_again(self, new: NewMessage, message_id: str, began: float) -> None:
         """Send a write once more, long after its acknowledgement, as those do who keep a queue of their own.
 
         Other content under its id is refused. And it is answered as one that was stored before if nothing failed, the
@@ -155,8 +155,8 @@ class WritingClients(_Clients):
         # Where nothing is ever raised: elsewhere, a raise in between makes room for other content.
         is_other = new.conversation_id not in {*self.run.rooms, *self.meter.routed_at}
         is_other = is_other and self.random.random() < OTHER_CONTENT_SHARE
-        again = replace(new, body=new.body + "!") if is_other else new
-        place = new.conversation_id, new.message_id or ""
+        again = replace(new, message_id=message_id, body=new.body + "!" * is_other)
+        place = new.conversation_id, message_id
         is_known = self._is_settled(new, began) and self.run.is_at_first_choice(*place)
         try:
             written = self._invoke(partial(write, again))

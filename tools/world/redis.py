@@ -12,7 +12,7 @@ Assumption, not a measurement: commands take 0.6 ms in the median and 3 ms at th
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from math import log
@@ -45,6 +45,8 @@ ATTEMPTS = 2
 """redis-py tries a command that timed out once more (`RedisConnection`)."""
 _READS = frozenset({"EXISTS", "GET", "GETRANGE", "HGET", "HPEXPIRETIME", "HPTTL", "SSCAN", "TYPE", "XREAD", "ZSCORE"})
 """Commands that no replica has to repeat."""
+_LASTING = frozenset({"SSCAN", "XREAD", "ZSCORE"})
+"""Of these, those whose responses change with writes alone: the kinds of keys that they read never expire here."""
 _WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 _PARSERS: Mapping[Any, Callable[..., Any]] = dict(Redis(connection_pool=ConnectionPool(protocol=2)).response_callbacks)
 """How redis-py reads responses, by command."""
@@ -108,21 +110,21 @@ class RedisNode:
         self._memory, self._replica = _Memory(), _Memory()
         self._log: deque[tuple[int, Command]] = deque()
         """Writes that the replica repeats when it takes the primary's place: earlier makes no difference."""
-        self._idle: set[Command] = set()
-        """Reads of streams that found nothing; they will not, until something is written."""
+        self._known: defaultdict[Word, dict[Command, Any]] = defaultdict(dict)
+        """Responses, by the key that was read: fakeredis is asked again once something was written to it."""
 
     def do(self, *command: Word) -> Any:
         """Run a command now. An error is returned, too."""
-        now_ms = self._engine.now_ms()
-        if command[0] not in _READS:
+        now_ms, name = self._engine.now_ms(), command[0]
+        if name in _LASTING:
+            known = self._known[command[-2 if name == "XREAD" else 1]]
+            if command not in known:
+                known[command] = self._memory.run(now_ms, command)
+            return known[command]
+        if name not in _READS:
             self._log.append((now_ms, command))
-            self._idle.clear()
-        elif command in self._idle:
-            return None
-        response = self._memory.run(now_ms, command)
-        if command[0] == "XREAD" and not response:
-            self._idle.add(command)
-        return response
+            self._known[command[1]].clear()
+        return self._memory.run(now_ms, command)
 
     def fail_over(self, lost_seconds: float) -> None:
         """Put the replica in the primary's place: the writes of the last moments are gone."""
@@ -130,7 +132,7 @@ class RedisNode:
         while self._log and self._log[0][0] <= until_ms:
             self._replica.run(*self._log.popleft())
         self._log.clear()
-        self._idle.clear()
+        self._known.clear()
         self._memory = self._replica
         self._replica = self._memory.copy()
 
@@ -143,6 +145,7 @@ class RedisNode:
         """Forget everything."""
         self._memory, self._replica = _Memory(), _Memory()
         self._log.clear()
+        self._known.clear()
 
 
 class RedisServer:
@@ -251,7 +254,7 @@ class RedisClient:
     def _parse(self, name: Word, response: Any) -> Any:
         """Read a response as redis-py does, or raise the error that it is."""
         if isinstance(response, Exception):
-            raise response
+            raise response.with_traceback(None)
         text, parse = _decode(response), _PARSERS.get(name)
         return text if parse is None else parse(text)
 
