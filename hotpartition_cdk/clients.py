@@ -117,10 +117,10 @@ class Clients:
             )
             return
         if not self.is_joining:
+            reached = "what its subnets reach over HTTPS" if self.is_vpc_given else "DynamoDB and Redis, no internet"
             raise ConfigurationError(
-                f"{function.node.path} runs in no VPC, and in that of the registry it reaches nothing but"
-                f" {'what its subnets reach' if self.is_vpc_given else 'DynamoDB and Redis, no internet'}: say"
-                " is_joining=True if that will do, or detection=IN_BAND, which needs no VPC"
+                f"{function.node.path} runs in no VPC, and in that of the registry it reaches nothing but {reached}:"
+                " say is_joining=True if that will do, or detection=IN_BAND, which needs no VPC"
             )
         resource = function.node.default_child
         if not isinstance(resource, lambda_.CfnFunction) or function.role is None:

@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from hotpartition.redis.acl import Role, build_rights
+from hotpartition_cdk.checks import check_name
 from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, PARAMETER_FAMILY, SMALL, RegistrySize, user_prefix
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.names import follow_name, short_hash, unique_name
@@ -75,7 +76,7 @@ class Registry(Construct):
         Its user group is called after the name, unique in account and region; None: made of its path.
 
         Raises:
-            ConfigurationError: its nodes shall stand in several zones, and there is one.
+            ConfigurationError: its nodes shall stand in several zones, and there is one; or its name is malformed.
         """
         super().__init__(scope, id_)
         zones = {subnet.availability_zone for subnet in network.subnets}
@@ -89,6 +90,7 @@ class Registry(Construct):
         self.size = size
         self._users: list[elasticache.CfnUser] = []
         self._name = name or unique_name(self)
+        check_name(self._name, self.node.path)
         self._user_group = self._make_user_group() if size.is_authenticated else None
         self.cluster = elasticache.CfnReplicationGroup(
             self,

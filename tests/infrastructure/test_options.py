@@ -145,6 +145,8 @@ def test_a_registry_that_does_not_fit(hot, stack):
     network = constructs.Network(stack, "OneZone", vpc=vpc, subnets=subnets)
     with pytest.raises(ConfigurationError, match=r"its subnets in eu-west-1a alone"):
         constructs.Registry(stack, "Spread", network=network, size=constructs.PRODUCTION.registry)
+    with refused("Refused/Named has the name 'My Redis', after which"):
+        constructs.Registry(stack, "Named", network=network, name="My Redis")
 
 
 def test_a_vpc_that_does_not_fit(stack, table):
@@ -187,6 +189,13 @@ def test_a_second_one_for_a_table(stack, table):
     for number, (given, detection) in enumerate(second):
         with refused(f"Refused/Twice{number} is the second HotPartition of the table"):
             constructs.HotPartition(stack, f"Twice{number}", table=given, detection=detection)
+
+
+def test_a_name_that_is_taken(stack, table):
+    """CDK would say of what only by a logical id."""
+    constructs.HotPartition(stack, "Hot", table=table, name="hot")
+    with refused("Refused/Hotter/Valkey/Users is called after 'hot-users', as another resource of Refused is: give"):
+        constructs.HotPartition(stack, "Hotter", table=imported_table(stack, "events"), name="hot")
 
 
 def test_a_role_that_accepts_no_policy(stack, table):
