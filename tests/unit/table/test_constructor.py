@@ -4,6 +4,7 @@ Several tests take one kind of table through all of its calls: sharded by hand, 
 """
 
 import copy
+import inspect
 import logging
 import re
 import sys
@@ -29,6 +30,12 @@ def test_what_needs_redis_names_the_extra_that_brings_it(monkeypatch, made, how)
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ImportError, match=r"hotpartition\[adaptive\]"):
         made(**how)
+
+
+@pytest.mark.parametrize("method", ["get_item", "update_item", "delete_item", "query", "query_pages"])
+def test_hashed_is_a_parameter_of_its_own(method):
+    """In a type that is made of boto3's it would be the only one, where a user has not boto3's stubs."""
+    assert "Hashed" in inspect.signature(getattr(ShardedTable, method)).parameters
 
 
 def test_a_table_can_be_looked_at_and_copied(table, plain):

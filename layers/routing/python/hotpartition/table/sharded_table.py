@@ -54,23 +54,6 @@ if TYPE_CHECKING:
     # For type checkers it has whatever boto3's `Table` has, which `__getattr__` passes on.
     _Base = Table
 
-    class Hashed(TypedDict, total=False):
-        """The value of the attribute that shards are chosen by."""
-
-        Hashed: str | int | Decimal | bytes
-
-    class GetItem(GetItemInputTableGetItemTypeDef, Hashed):
-        """boto3's parameters, and ours."""
-
-    class UpdateItem(UpdateItemInputTableUpdateItemTypeDef, Hashed):
-        """boto3's parameters, and ours."""
-
-    class DeleteItem(DeleteItemInputTableDeleteItemTypeDef, Hashed):
-        """boto3's parameters, and ours."""
-
-    class Query(QueryInputTableQueryTypeDef, Hashed):
-        """boto3's parameters, and ours."""
-
     class GetItems(TypedDict, total=False):
         """Parameters of reading several items."""
 
@@ -80,6 +63,11 @@ if TYPE_CHECKING:
 
 else:
     _Base = ServiceResource
+
+HashedValue = str | int | Decimal | bytes
+_ABSENT: Any = object()
+"""`Hashed` that is not given. It is a parameter of its own: a type that adds it to boto3's has no other parameters for
+type checkers that do not find boto3's stubs."""
 
 _OF_THE_CLIENT = "it names its tables. Use {}"
 
@@ -201,11 +189,17 @@ class ShardedTable(_Base):
         with parts.changing([Item]):
             return parts.items.create(dict(Item))
 
-    def update_item(self, **request: Unpack[UpdateItem]) -> UpdateItemOutputTableTypeDef:
+    def update_item(
+        self,
+        *,
+        Hashed: HashedValue = _ABSENT,  # noqa: N803 - named as boto3's are
+        **request: Unpack[UpdateItemInputTableUpdateItemTypeDef],
+    ) -> UpdateItemOutputTableTypeDef:
         """Change an item where it is, or create it: as boto3's `update_item`.
 
         Args:
-            request: boto3's parameters; and `Hashed`, the value of the attribute that shards are chosen by.
+            Hashed: the value of the attribute that shards are chosen by.
+            request: boto3's parameters.
 
         Raises:
             InvalidRequestError: the partition key ends like a shard's; or the item is new, and nothing says where it
@@ -219,28 +213,41 @@ class ShardedTable(_Base):
             ...     ExpressionAttributeValues={":text": "goodbye"},
             ... )
         """
-        response: UpdateItemOutputTableTypeDef = self._open("UpdateItem").change("update_item", request)
+        response: UpdateItemOutputTableTypeDef = self._open("UpdateItem").change("update_item", _add(Hashed, request))
         return response
 
-    def delete_item(self, **request: Unpack[DeleteItem]) -> DeleteItemOutputTableTypeDef:
+    def delete_item(
+        self,
+        *,
+        Hashed: HashedValue = _ABSENT,  # noqa: N803 - named as boto3's are
+        **request: Unpack[DeleteItemInputTableDeleteItemTypeDef],
+    ) -> DeleteItemOutputTableTypeDef:
         """Delete an item where it is: as boto3's `delete_item`.
 
         Args:
-            request: boto3's parameters; and `Hashed`, the value of the attribute that shards are chosen by.
+            Hashed: the value of the attribute that shards are chosen by.
+            request: boto3's parameters.
 
         Example:
             >>> table.delete_item(Key={"PK": "room-1", "SK": "0001"})
         """
-        response: DeleteItemOutputTableTypeDef = self._open("DeleteItem").change("delete_item", request)
+        response: DeleteItemOutputTableTypeDef = self._open("DeleteItem").change("delete_item", _add(Hashed, request))
         return response
 
-    def get_item(self, *, cache: bool = False, **request: Unpack[GetItem]) -> GetItemOutputTableTypeDef:
+    def get_item(
+        self,
+        *,
+        cache: bool = False,
+        Hashed: HashedValue = _ABSENT,  # noqa: N803 - named as boto3's are
+        **request: Unpack[GetItemInputTableGetItemTypeDef],
+    ) -> GetItemOutputTableTypeDef:
         """Read an item wherever it can be: as boto3's `get_item`.
 
         Args:
             cache: whether the item may be a cached one, as old as the cache says: its response has HTTP's `age` header.
                 A change through this table is seen at once.
-            request: boto3's parameters; and `Hashed`, the value of the attribute that shards are chosen by.
+            Hashed: the value of the attribute that shards are chosen by.
+            request: boto3's parameters.
 
         Raises:
             NotImplementedError: `cache`, where there is none, or with `ConsistentRead`.
@@ -249,7 +256,7 @@ class ShardedTable(_Base):
             >>> table.get_item(Key={"PK": "room-1", "SK": "0001"}).get("Item")
         """
         self._refuse_uncached("get_item", request, cache)
-        response: GetItemOutputTableTypeDef = self._open("GetItem").items.get(request, cache=cache)
+        response: GetItemOutputTableTypeDef = self._open("GetItem").items.get(_add(Hashed, request), cache=cache)
         return response
 
     def get_items(
@@ -271,7 +278,13 @@ class ShardedTable(_Base):
         self._refuse_uncached("get_items", request, cache)
         return self._open("GetItem").items.get_items(list(keys), request, cache=cache)
 
-    def query(self, *, cache: bool = False, **request: Unpack[Query]) -> QueryOutputTableTypeDef:
+    def query(
+        self,
+        *,
+        cache: bool = False,
+        Hashed: HashedValue = _ABSENT,  # noqa: N803 - named as boto3's are
+        **request: Unpack[QueryInputTableQueryTypeDef],
+    ) -> QueryOutputTableTypeDef:
         """Read a page of one partition key's items, from all its shards, by sort key: as boto3's `query`.
 
         A page ends where `Limit` ends it, or where the first of its shards has read 1 MB. Without `Limit`, shards that
@@ -281,9 +294,10 @@ class ShardedTable(_Base):
             cache: whether the page may be a cached one, of the very same parameters, as old as the cache says: its
                 response has HTTP's `age` header. A change through this table may be missing in it. Without `cache=` of
                 the table, `adaptive()` caches pages of read-hot partition keys, not those of indexes.
-            request: boto3's parameters; and `Hashed`, the one value of the attribute that is wanted, where shards are
-                chosen by one. It is found in a `FilterExpression` that demands it, too. Only the base key and the
-                shards of that value are asked then, and `ScannedCount` and `Limit` count what lies there.
+            Hashed: the one value of the attribute that is wanted, where shards are chosen by one. It is found in a
+                `FilterExpression` that demands it, too. Only the base key and the shards of that value are asked then,
+                and `ScannedCount` and `Limit` count what lies there.
+            request: boto3's parameters.
 
         Raises:
             NotImplementedError: naming what cannot be honoured; `cache`, where there is none, or with `ConsistentRead`.
@@ -293,17 +307,23 @@ class ShardedTable(_Base):
             >>> page["Items"], page.get("LastEvaluatedKey")
         """
         self._refuse_uncached("query", request, cache)
-        page: QueryOutputTableTypeDef = self._open("Query").pages.query(request, cache=cache)
+        page: QueryOutputTableTypeDef = self._open("Query").pages.query(_add(Hashed, request), cache=cache)
         return page
 
-    def query_pages(self, *, cache: bool = False, **request: Unpack[Query]) -> Iterator[QueryOutputTableTypeDef]:
-        """Read all pages of a query, one after the other; `cache` as in `query`, for each of them.
+    def query_pages(
+        self,
+        *,
+        cache: bool = False,
+        Hashed: HashedValue = _ABSENT,  # noqa: N803 - named as boto3's are
+        **request: Unpack[QueryInputTableQueryTypeDef],
+    ) -> Iterator[QueryOutputTableTypeDef]:
+        """Read all pages of a query, one after the other; `cache` and `Hashed` as in `query`, for each of them.
 
         Example:
             >>> for page in table.query_pages(KeyConditionExpression=Key("PK").eq("room-1")):
             ...     print(page["Items"])
         """
-        return read_pages(partial(self.query, cache=cache), request)
+        return read_pages(partial(self.query, cache=cache), _add(Hashed, request))
 
     def scan(self, **request: Unpack[ScanInputTableScanTypeDef]) -> ScanOutputTableTypeDef:
         """Read a page of the whole table, or of an index: as boto3's `scan`.
@@ -524,3 +544,8 @@ def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any, indexe
         raise TypeError(f"cache={cache!r}: should be a ReadCache, for instance ReadCache(seconds=1)")
     if position is not None and not callable(position):
         raise TypeError(f"position={position!r}: should be a function that returns the position of a sort key")
+
+
+def _add(value: HashedValue, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the value by which shards are chosen to a request, if there is one."""
+    return request if value is _ABSENT else {**request, "Hashed": value}
