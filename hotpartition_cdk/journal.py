@@ -62,8 +62,8 @@ class Journal:
         return {"routing_index_name": self.index_name}
 
     def grant_read(self, grantee: iam.IGrantable) -> None:
-        """Allow reading routing items by their keys."""
-        grant_table(grantee, self.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
+        """Allow reading routing items by their keys, and the table's own, which a `ShardedTable` looks at."""
+        grant_table(grantee, self.table, ["dynamodb:BatchGetItem", "dynamodb:DescribeTable", "dynamodb:GetItem"])
 
     def grant_raise(self, grantee: iam.IGrantable) -> None:
         """Allow reading routing items, and updates that name their attributes and no others.
