@@ -186,12 +186,34 @@ REFUSED = {
     "a check without a condition": ({}, ParamValidationError, [
         ("client.transact_write_items", {"TransactItems": [PUT, CHECK_OF_NOTHING]}, "ConditionExpression"),
     ]),
+    "what boto3 refuses": ({}, ParamValidationError, [
+        ("put_item", {"Item": KEY, "ConditionExpression": None}, "ConditionExpression"),
+        ("delete_item", {"Key": KEY, "ConditionExpression": 7}, "ConditionExpression"),
+        ("update_item", {"Key": KEY, "UpdateExpression": None}, "UpdateExpression"),
+        ("query", {**ROOM, "ExclusiveStartKey": "x"}, "ExclusiveStartKey"),
+        *(
+            ("client.transact_write_items", {"TransactItems": [action]}, words)
+            for action, words in (({"Update": {**IN_TABLE, "Key": KEY}}, "UpdateExpression"), ({"Put": None}, "Put"))
+        ),
+        *(
+            ("client.batch_write_item", {"RequestItems": {"readings": writes}}, "readings")
+            for writes in (None, ["x"], [{"PutRequest": None}], [{"Foo": {"Item": KEY}}])
+        ),
+    ]),
     # One after the other would be no transaction.
     "more places than a transaction reads": ({"shards": fixed(60), "hashed": at_random()}, NotImplementedError, [
         ("client.transact_get_items", {"TransactItems": [GET, GET_ANOTHER]}, "122 places"),
     ]),
     "a key that says something else": ({"hashed": SHOWN_BY_KEYS}, InvalidRequestError, [
         ("put_item", {"Item": {**KEY, "device": "d2"}}, "the item's key says 'd1'"),
+        ("get_item", {"Key": KEY, "Hashed": "d2"}, "the item's key says 'd1'"),
+    ]),
+    # Another shard would be asked, or changed, than the item's.
+    "a value of nothing": ({}, InvalidRequestError, [
+        (method, {**request, "Hashed": "x"}, r"Hashed: .*hashed=by_attribute")
+        for method, request in (
+            ("get_item", {"Key": KEY}), ("update_item", {"Key": KEY}), ("delete_item", {"Key": KEY}), ("query", ROOM),
+        )
     ]),
     "what the shard is chosen by": ({"hashed": by_attribute("device")}, InvalidRequestError, [
         ("put_item", {"Item": KEY}, "device"),

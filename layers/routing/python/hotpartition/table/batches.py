@@ -102,15 +102,24 @@ class Batches:
         ]
 
     def _target_of(self, requests: Requests, write: Attributes) -> Target:
-        attributes = _attributes(write)
-        if not self._schema.has_key(attributes):
+        if not self._is_whole(write):
             # DynamoDB describes the mistake best.
             requests.send_many("BatchWriteItem", RequestItems={requests.table_name: [write]})
-            raise NotImplementedError(f"batch_writer(): {attributes!r} has no key that is understood")
+            raise NotImplementedError(f"batch_writer(): {write!r} has no key that is understood")
+        attributes = _attributes(write)
         self._sharding.refuse_reserved(attributes)
         if "PutRequest" in write:
             return self._sharding.target_of_item(attributes)
         return self._sharding.target_of_key(attributes, None)
+
+    def _is_whole(self, write: Any) -> bool:
+        """Say whether this is one put of an item or one delete of a key, and nothing more."""
+        match write:
+            case {"PutRequest": {"Item": item} as request}:
+                return len(write) == len(request) == 1 and self._schema.has_key(item)
+            case {"DeleteRequest": {"Key": key} as request}:
+                return len(write) == len(request) == 1 and self._schema.is_key(key)
+        return False
 
     def _build_one(self, write: Attributes, target: Target, copies: Sequence[StoredItem]) -> list[Attributes]:
         attributes = _attributes(write)

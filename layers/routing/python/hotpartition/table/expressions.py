@@ -218,6 +218,12 @@ def is_enclosed(tokens: Sequence[str]) -> bool:
     ]
 
 
+def has_texts(request: Mapping[str, Any]) -> bool:
+    """Say whether each expression of a change is a text that says something; DynamoDB refuses any other best."""
+    given = [request[name] for name in ("ConditionExpression", "UpdateExpression") if name in request]
+    return all(isinstance(expression, str) and expression for expression in given)
+
+
 def names_in(request: Mapping[str, Any], parameter: str) -> frozenset[str]:
     """List the attribute names that an expression mentions, placeholders resolved."""
     names = request.get("ExpressionAttributeNames") or {}

@@ -93,7 +93,7 @@ class GuardedClient(_Client):
             parts.batch_write_item(**{**request, "RequestItems": {name: of_table}}) for name, of_table, parts in ours
         ]
         if others or not ours:
-            named = [(name, item) for name, writes in others.items() for _, item in named_in(writes)]
+            named = [(name, item) for name, writes in others.items() for _, item in named_in(writes or ())]
             with self._changing("BatchWriteItem", named):
                 responses.append(self._subject.batch_write_item(**{**request, "RequestItems": others}))
         return _join(responses, "UnprocessedItems")

@@ -36,6 +36,7 @@ from hotpartition.table.expressions import (
     compares,
     find_update,
     guard,
+    has_texts,
     names_in,
     only_condition,
     project_also,
@@ -406,7 +407,7 @@ class ItemCalls:
             return changer.requests.finish(changer.change(change))
 
     def read_change(self, method: str, operation: str, request: Request) -> Change | None:
-        """Read which item a call changes, and how; None: it names no key that is understood.
+        """Read which item a call changes, and how; None: DynamoDB itself refuses it best.
 
         Raises:
             NotImplementedError: naming what cannot be honoured.
@@ -415,11 +416,11 @@ class ItemCalls:
         refuse_parameters(method, request)
         item: Any = request.get("Item")
         key: Any = request.get("Key")
-        is_put = operation == "PutItem"
-        if not (self._schema.has_key(item) if is_put else self._schema.is_key(key)):
+        is_put, written = operation == "PutItem", write_conditions(request)
+        if not (self._schema.has_key(item) if is_put else self._schema.is_key(key)) or not has_texts(written):
             return None
         self.sharding.refuse_reserved(item if is_put else key)
-        self._refuse_expressions(method, write_conditions(request))
+        self._refuse_expressions(method, written)
         if is_put:
             target, key = self.sharding.target_of_item(item), self._schema.key_of(item)
             return Change(operation, target, key, without(request, "Item"), dict(item))

@@ -146,7 +146,9 @@ class _OwnKeys:
         index, start = self._index, asked.request.get("ExclusiveStartKey")
         condition = asked.read_key(index.partition, index.sort or "", (*index.also_hashed, *index.also_sorted))
         names = {*self._sharding.schema.key, *index.names}
-        if start is not None and (start.keys() != names or start[index.partition] != condition.partition):
+        if start is not None and (
+            not isinstance(start, Mapping) or start.keys() != names or start[index.partition] != condition.partition
+        ):
             raise UnreadableExpressionError("ExclusiveStartKey is not a key of it")
         return _build_query(
             asked,
@@ -361,12 +363,13 @@ def _check_collection(schema: Schema, partition: Any) -> str:
 
 def _find_hashed(asked: Conditions, sharding: Sharding) -> str | None:
     """Return the text that chose the shards of all wanted items, where the call gives it."""
-    wanted, attribute = asked.request.get("Hashed"), sharding.hashing.attribute
-    if wanted is None and attribute is not None:
-        wanted = asked.find_equality(attribute)
-        if isinstance(wanted, bool) or not isinstance(wanted, SCALARS):
-            return None  # no item that has such a value could be put
-    return None if wanted is None else text_of(wanted)
+    if (named := asked.request.get("Hashed")) is not None:
+        return sharding.text_of_hashed(named)
+    attribute = sharding.hashing.attribute
+    wanted = None if attribute is None else asked.find_equality(attribute)
+    if isinstance(wanted, bool) or not isinstance(wanted, SCALARS):
+        return None  # no item that has such a value could be put
+    return text_of(wanted)
 
 
 def read_pages(read: Callable[..., Any], request: Request) -> Iterator[Any]:

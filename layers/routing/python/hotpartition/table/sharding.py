@@ -250,10 +250,20 @@ class Sharding:
         """Return which item has a key; `hashed` is the value that the caller gives, or None.
 
         Raises:
-            InvalidRequestError: its partition key is not allowed.
+            InvalidRequestError: its partition key is not allowed, or the value is of nothing, or not the key's.
         """
-        text = self.hashing.of_key(self.schema, key) if hashed is None else text_of(hashed)
+        text = self.hashing.of_key(self.schema, key) if hashed is None else self.text_of_hashed(hashed, key)
         return self._target(key, text)
+
+    def text_of_hashed(self, value: Any, key: Mapping[str, Any] | None = None) -> str:
+        """Return the text of the value that a caller gives as `Hashed`; `key` is the item's, where it is known.
+
+        Raises:
+            InvalidRequestError: shards are not chosen by an attribute, or the item's key gives another value.
+        """
+        if not isinstance(self.hashing, ByAttribute):
+            raise InvalidRequestError.of("Hashed", "is for tables with hashed=by_attribute(…). Leave it out")
+        return text_of(value) if key is None else self.hashing.of_value(self.schema, key, value)
 
     def refuse_reserved(self, item: Mapping[str, Any]) -> None:
         """Refuse an item with reserved attributes, or with the sort key of a routing item.

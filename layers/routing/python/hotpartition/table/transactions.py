@@ -42,6 +42,8 @@ Changers = Mapping[ItemCalls, Changer]
 ACTIONS = 100
 """One transaction has no more."""
 _OPERATIONS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheck"}
+_NEEDED = {"ConditionCheck": "ConditionExpression", "Update": "UpdateExpression"}
+"""What boto3 asks for in an action."""
 _CANCELLED = "TransactionCanceledException"
 
 
@@ -122,9 +124,9 @@ def _read_action(find: Find, index: int, action: Any) -> _Write | None:
     if len(kinds) != 1:
         return None
     (kind,) = kinds
-    body = action[kind]
+    body: Any = action[kind] or {}
     items = find(body.get("TableName"))
-    if items is None or (kind == "ConditionCheck" and not body.get("ConditionExpression")):
+    if items is None or not body.get(_NEEDED.get(kind, "TableName")):
         return None
     change = items.read_change("transact_write_items", _OPERATIONS[kind], body)
     return None if change is None else _Write(index, kind, items, change)
