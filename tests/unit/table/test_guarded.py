@@ -225,7 +225,10 @@ def test_an_index_that_holds_keys_only_shows_the_value(dynamodb):
     item = {"PK": "room", "SK": "1", "status": "OPEN", "at": "1"}
     table.put_item(Item={**item, "n": 1})
     of_open = {"IndexName": "by-status", "KeyConditionExpression": Key("status").eq("OPEN")}
-    assert table.query(**of_open)["Items"] == [item]
+    assert table.query(**of_open)["Items"] == table.scan(IndexName="by-status")["Items"] == [item]
+    assert table.scan(IndexName="by-status", ProjectionExpression="SK")["Items"] == [{"SK": "1"}]
+    named = {"ProjectionExpression": "#s", "ExpressionAttributeNames": {"#s": "status"}}
+    assert table.scan(IndexName="by-status", **named)["Items"] == [{"status": "OPEN"}]
     with pytest.raises(ClientError, match="ValidationException"):
         table.query(**of_open, ConsistentRead=True)
     plain.delete()

@@ -99,7 +99,10 @@ class PageCalls:
         wide = ask_for_keys(request, name) if is_seen else request
         # An index may hold no more than its keys.
         counted = () if "IndexName" in request else (CHANGES, SHARDS)
-        projected, hidden = project_also(wide, {*self._schema.key, *counted})
+        kind, schema, of_index = self._kinds.get(request.get("IndexName")), self._schema, frozenset[str]()
+        if isinstance(kind, _ValueKeys):
+            schema, of_index = kind.schema, kind.hidden(Conditions.parse(request))
+        projected, hidden = project_also(wide, {*self._schema.key, schema.partition, *counted})
         requests = self._table.requests(request)
         with as_boto3_raises():
             response = requests.send_patiently(
@@ -111,7 +114,7 @@ class PageCalls:
         self._sharding.routes.meet(response["Items"])
         items = [item for item in response["Items"] if not self._sharding.is_journal(item)]
         response["ScannedCount"] -= len(response["Items"]) - len(items)
-        response |= {"Items": [self._schema.show(item, hidden) for item in items], "Count": len(items)}
+        response |= {"Items": [schema.show(item, hidden | of_index) for item in items], "Count": len(items)}
         return without(response, "Items") if wants_count(request) else response
 
 
@@ -174,10 +177,10 @@ class _ValueKeys:
 
     def __init__(self, sharding: Sharding, index: HashIndex) -> None:
         self._index = index
-        self._schema = index.build_schema(sharding.schema)
-        routes = index.build_routes(self._schema, sharding.table.clock, sharding.table.budget_ms)
-        self._sharding = replace(sharding, schema=self._schema, routes=routes, position=None, indexes=())
-        self._form = self._schema.form
+        self.schema = index.build_schema(sharding.schema)
+        routes = index.build_routes(self.schema, sharding.table.clock, sharding.table.budget_ms)
+        self._sharding = replace(sharding, schema=self.schema, routes=routes, position=None, indexes=())
+        self._form = self.schema.form
 
     def build(self, asked: Conditions) -> Query:
         """Build the query of a page.
@@ -188,12 +191,16 @@ class _ValueKeys:
         refuse_partition_key(asked, self._index.schema, "FilterExpression")
         names, hash_name = self._index.names, self._index.index.hash
         condition = asked.read_key(hash_name, names.sort or "")
-        collection = _check_collection(self._schema, condition.partition)
+        collection = _check_collection(self.schema, condition.partition)
         ties = Ties(names, self._index.schema, newest_first=not asked.request.get("ScanIndexForward", True))
         ties.starts |= self._starts(collection, asked.request.get("ExclusiveStartKey"))
-        is_asked_for = hash_name in asked.names_in("ProjectionExpression")
-        hidden = frozenset({hash_name} if "ProjectionExpression" in asked.request and not is_asked_for else ())
-        return _build_query(asked, collection, condition.sort, names, ties=ties, hidden=hidden)
+        return _build_query(asked, collection, condition.sort, names, ties=ties, hidden=self.hidden(asked))
+
+    def hidden(self, asked: Conditions) -> frozenset[str]:
+        """Name the owner's attribute if it is not asked for: any item of the index tells it."""
+        name, parameter = self._index.index.hash, "ProjectionExpression"
+        is_left_out = parameter in asked.request and name not in asked.names_in(parameter)
+        return frozenset({name} if is_left_out else ())
 
     def read(self, requests: Requests, wanted: Query) -> Attributes:
         """Read a page of one value's items."""
