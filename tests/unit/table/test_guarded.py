@@ -15,7 +15,7 @@ from pynamodb.exceptions import PutError
 from pynamodb.models import Model
 from pynamodb.transactions import TransactWrite
 
-from hotpartition.table import ShardedIndex, ShardedTable, fixed, guard
+from hotpartition.table import ShardedIndex, ShardedTable, by_attribute, fixed, guard
 from support.tables import define_table
 
 NAME = "readings"
@@ -160,6 +160,13 @@ def test_a_guarded_client_keeps_its_own_values_and_errors(typed):
     assert typed._endpoint is typed._subject._endpoint
     assert typed._make_api_call("GetItem", {"TableName": NAME, "Key": key})["Item"] == item
     assert repr(typed).endswith("tables=['readings'])")
+
+
+def test_the_value_that_chooses_a_shard_is_dynamodbs_own_too(plain):
+    table = ShardedTable(plain, shards=fixed(4), hashed=by_attribute("device"))
+    client, key = guard(boto3.client("dynamodb"), table), {"PK": {"S": "x"}, "SK": {"S": "1"}}
+    client.update_item(TableName=NAME, Key=key, Hashed={"N": "7"})
+    assert table.get_item(Key={"PK": "x", "SK": "1"}, Hashed=7)["Item"] == {"PK": "x", "SK": "1"}
 
 
 def test_a_guarded_resource_leads_to_the_shards(table, plain, dynamodb, twin):

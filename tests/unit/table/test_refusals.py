@@ -196,6 +196,14 @@ REFUSED = {
             for action, words in (({"Update": {**IN_TABLE, "Key": KEY}}, "UpdateExpression"), ({"Put": None}, "Put"))
         ),
         *(
+            (method, {**request, "Other": 1}, "Unknown parameter in input: .Other")
+            for method, request in (
+                ("client.batch_write_item", {"RequestItems": {"readings": [{"PutRequest": {"Item": KEY}}]}}),
+                ("client.transact_write_items", {"TransactItems": [PUT]}),
+                ("client.transact_get_items", {"TransactItems": [GET]}),
+            )
+        ),
+        *(
             ("client.batch_write_item", {"RequestItems": {"readings": writes}}, "readings")
             for writes in (None, ["x"], [{"PutRequest": None}], [{"Foo": {"Item": KEY}}])
         ),

@@ -72,6 +72,8 @@ def convert_member(name: str, part: Any, convert: Callable[[Any], Any]) -> Any:
         return convert(part)
     if isinstance(part, (str, int)):
         return part
+    if name == "Hashed" and isinstance(part, Mapping):  # a parameter of ShardedTable alone
+        return convert({name: part})[name]
     if name == "ConsumedCapacity":
         return part  # an index may have the name of a member
     if name in _LISTS_OF_VALUES:

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hotpartition.core.backoff import MAX_DELAY_MS
 from hotpartition.core.capacity import write_units
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.table.requests import Requests, as_boto3_raises
+from hotpartition.table.requests import Requests, as_boto3_raises, without
 from hotpartition.table.sharding import Sharding, Target
 from hotpartition.table.table_store import StoredItem, locate, open_locator
 
@@ -50,7 +50,7 @@ class Batches:
         with as_boto3_raises():
             built = self._build(requests, writes)
             for start in range(0, len(built), BATCH_WRITES):
-                left |= self._send(requests, built[start : start + BATCH_WRITES])
+                left |= self._send(requests, built[start : start + BATCH_WRITES], options)
         self._left |= left.keys()
         if left:
             table.clock.sleep(table.clock.random() * MAX_DELAY_MS / 1000)
@@ -58,13 +58,14 @@ class Batches:
         unprocessed = {table_name: list(left.values())} if left else {}
         return {"UnprocessedItems": unprocessed, "ResponseMetadata": requests.metadata, **consumed}
 
-    def _send(self, requests: Requests, built: Sequence[Built]) -> dict[Place, Attributes]:
+    def _send(self, requests: Requests, built: Sequence[Built], options: Attributes) -> dict[Place, Attributes]:
         """Send stored writes, and return the owner's writes that were left unprocessed, each once."""
         name = requests.table_name
         response = requests.send_patiently(
             "BatchWriteItem",
             lambda _: self._note_refused(self._place_of(each.stored) for each in built),
             RequestItems={name: [each.stored for each in built]},
+            **without(options, "ReturnConsumedCapacity"),
         )
         unprocessed = {self._place_of(stored) for stored in response.get("UnprocessedItems", {}).get(name, ())}
         self._note_refused(unprocessed)

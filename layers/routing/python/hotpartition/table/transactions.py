@@ -84,6 +84,11 @@ class _Read(NamedTuple):
     was_found: bool
 
 
+def _options(request: Mapping[str, Any]) -> Attributes:
+    """Return the parameters that are passed on: boto3 refuses one that it does not know."""
+    return without(request, "TransactItems", "ReturnConsumedCapacity")
+
+
 def _finish(changers: Changers, response: Attributes) -> Attributes:
     """Put the consumed capacity that its owner asked for into the response."""
     consumed = [part for changer in changers.values() for part in changer.requests.consumed]
@@ -112,7 +117,7 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
     with as_boto3_raises():
         response = change_located(
             lambda: _prepare(changers, writes),
-            lambda prepared: partial(_write_once, changers, actions, writes, prepared),
+            lambda prepared: partial(_write_once, changers, request, writes, prepared),
             may_repeat=at_most(MAX_RACES),
         )
         return _finish(changers, response)
@@ -147,14 +152,14 @@ def _prepare(changers: Changers, writes: Sequence[_Write]) -> dict[int, Prepared
 
 
 def _write_once(
-    changers: Changers, actions: Sequence[Any], writes: Sequence[_Write], prepared: Mapping[int, Prepared]
+    changers: Changers, request: Mapping[str, Any], writes: Sequence[_Write], prepared: Mapping[int, Prepared]
 ) -> Attributes:
     """Send the transaction once.
 
     Raises:
         RaceLostError: an item came or went meanwhile; nothing was written.
     """
-    built = list(actions)
+    built = list(request["TransactItems"])
     for write in writes:
         built[write.at] = {write.kind: prepared[write.at].request}
         changers[write.items].count(write.change, 2, factor=2)
@@ -166,7 +171,9 @@ def _write_once(
 
     sender = changers[writes[0].items].requests
     try:
-        return sender.send_patiently("TransactWriteItems", note_refused, is_counted=False, TransactItems=built)
+        return sender.send_patiently(
+            "TransactWriteItems", note_refused, is_counted=False, **{**_options(request), "TransactItems": built}
+        )
     except ClientError as error:
         reasons = _reasons(writes, error)
         failed = [(write, reason) for write, reason in reasons if reason.get("Code") == "ConditionalCheckFailed"]
@@ -203,7 +210,7 @@ def get_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) -> A
                 own = [index for index, each in ours.items() if each is items]
                 sought = _seek(changers[items].requests, items, [actions[index]["Get"] for index in own])
                 reads |= dict(zip(own, sought, strict=True))
-            if (response := _read_once(changers, actions, reads)) is not None:
+            if (response := _read_once(changers, request, reads)) is not None:
                 return _finish(changers, response)
     reasons = [{"Code": "TransactionConflict"} for _ in actions]
     facts = {"Error": {"Code": _CANCELLED, "Message": "items came and went"}, "CancellationReasons": reasons}
@@ -243,13 +250,14 @@ def _seek(requests: Requests, items: ItemCalls, gets: Sequence[Attributes]) -> l
     return reads
 
 
-def _read_once(changers: Changers, actions: Sequence[Any], reads: Mapping[int, _Read]) -> Attributes | None:
+def _read_once(changers: Changers, request: Mapping[str, Any], reads: Mapping[int, _Read]) -> Attributes | None:
     """Read all in one transaction; None: an item came or went since it was looked for.
 
     Raises:
         NotImplementedError: there are more places than one transaction reads.
     """
     built: list[Any] = []
+    actions = request["TransactItems"]
     for index, action in enumerate(actions):
         built += reads[index].gets if index in reads else [action]
     for read in reads.values():
@@ -261,7 +269,7 @@ def _read_once(changers: Changers, actions: Sequence[Any], reads: Mapping[int, _
             "Read fewer at once; or use batch_get_item(), which does not read all at one moment"
         )
     sender = changers[next(iter(reads.values())).items].requests
-    response = sender.send_patiently("TransactGetItems", TransactItems=built)
+    response = sender.send_patiently("TransactGetItems", **{**_options(request), "TransactItems": built})
     given = response["Responses"]
     shown: list[Attributes] = []
     for index, action in enumerate(actions):
