@@ -52,7 +52,6 @@ def look(store, *keys):
 
 
 ONE, TWO, THREE = (build_message(number) for number in (1, 2, 3))
-EDITED = TWO.edit(body="x", stored_attributes=TWO.stored_attributes, edited_at="t")
 
 
 def test_a_round_shows_no_more_than_was_asked_for(dynamodb):
