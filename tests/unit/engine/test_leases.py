@@ -64,12 +64,6 @@ def world():
     return Raised()
 
 
-def test_a_lease_is_one_strong_read_in_ten_minutes(world):
-    """For items up to ten minutes behind it; the first is the route's own look-up."""
-    assert all([world.place(), *(world.place(after_ms=10_000) for _ in range(120))])
-    assert world.looks == 3
-
-
 def test_what_is_on_the_base_key_or_far_ahead_needs_none(world):
     """It was never raised, or is older than that; or a clock is wrong by an hour, which costs no read a write."""
     world.subject.place(build_key("quiet", message_id(START)), size_bytes=100)

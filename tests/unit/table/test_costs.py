@@ -88,13 +88,6 @@ def test_a_cold_call_is_boto3s_and_a_look_at_the_journal(stage, plain, sent, met
         assert (operation, body) == sent[0]
 
 
-@pytest.mark.parametrize("stage", [True], indirect=True)
-def test_an_append_only_batch_is_boto3s(stage, sent):
-    put_all(stage.table, [{**KEY, "n": 2}])
-    item = {"PK": {"S": "room"}, "SK": {"S": "0001"}, "n": {"N": "2"}}
-    assert sent == [("BatchWriteItem", {"RequestItems": {"readings": [{"PutRequest": {"Item": item}}]}})]
-
-
 @pytest.mark.parametrize("stage", [False], indirect=True)
 def test_a_put_that_its_base_key_refuses_goes_where_the_raise_says(stage, watched):
     """It is located anew, waits, and takes the route again."""
