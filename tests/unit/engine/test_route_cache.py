@@ -61,31 +61,6 @@ def process():
     return Process()
 
 
-@pytest.mark.parametrize(
-    ("ttl_seconds", "drawn", "is_brief", "fresh_ms"),
-    [(2.0, 0.0, False, 2_000), (2.0, 0.5, False, 1_800), (2.0, 0.0, True, 250), (0.1, 0.0, True, 100)],
-    ids=["for its TTL", "up to a fifth less", "not long after a throttle", "not longer than its TTL then"],
-)
-def test_an_entry_is_fresh_for_a_while_and_known_after_it(ttl_seconds, drawn, is_brief, fresh_ms):
-    """A stale route is still a route: what Redis's absence leaves."""
-    cache = RouteCache(ttl_seconds=ttl_seconds, random=lambda: drawn)
-    known = cache.learn("c", 1_000, shown=FOUR, is_brief=is_brief)
-    assert cache.get_fresh("c", 1_000 + fresh_ms - 1) == known
-    assert cache.get_fresh("c", 1_000 + fresh_ms) is None
-    assert cache.peek("c") == known
-    assert (cache.get_fresh("unknown", 0), cache.peek("unknown").shown) == (None, NEVER_RAISED)
-
-
-def test_learning_never_takes_anything_away():
-    """An emptied or set-back Redis does not shrink what is known, and tells writers nothing."""
-    cache = RouteCache(ttl_seconds=2.0, random=lambda: 0.0)
-    cache.learn("c", 0, shown=FOUR)
-    known = cache.learn("c", 10, hinted=route_of((8, 5)))
-    assert (known.hinted, known.shown) == (route_of((4, 0), (8, 5)), FOUR)
-    again = cache.learn("c", 20)
-    assert (again.hinted, again.shown) == (known.hinted, known.shown)
-
-
 def test_what_was_learned_longest_ago_goes_first():
     """What is in use stays, since it is learned again when its TTL ends. A look-up changes and draws nothing."""
     draws = []
@@ -164,10 +139,11 @@ def test_what_the_journal_does_not_show_is_looked_up_again(writes, pause_ms, is_
     assert process.write(writes * pause_ms + 100) == FOUR
 
 
-def test_what_a_read_saw_in_the_journal_is_there_for_writes(process):
-    """Without another look-up."""
+@pytest.mark.parametrize("hint", [NEVER_RAISED, FOUR])
+def test_what_a_read_saw_in_the_journal_is_there_for_writes(process, hint):
+    """Without another look-up, whether Redis had shown it or not."""
     assert process.read(0).route == NEVER_RAISED
-    assert process.routes.learn("c", JournalEntry(FOUR), hint=NEVER_RAISED) == FOUR
+    assert process.routes.learn("c", JournalEntry(FOUR), hint=hint) == FOUR
     assert (process.write(1), process.table.calls) == (FOUR, [])
 
 
