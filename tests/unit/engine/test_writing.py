@@ -178,7 +178,10 @@ def test_with_redis_away_a_throttle_asks_the_journal(world):
 
 @pytest.mark.parametrize("failure", [REFUSED, OF_THE_ACCOUNT, NO_RESPONSE])
 def test_when_the_budget_is_spent_the_error_names_the_id(world, failure):
-    """Nothing half written, and the id to repeat with; waits are jittered, short and within the budget."""
+    """Nothing half written, and the id to repeat with; waits are jittered, short and within the budget.
+
+    Only what no other choice would take counts as refused everywhere.
+    """
     started = world.clock.now_ms
     world.table.failures = [failure] * 100
     with pytest.raises(type(failure)) as caught:
@@ -186,6 +189,7 @@ def test_when_the_budget_is_spent_the_error_names_the_id(world, failure):
     assert world.table.items == {}
     assert world.clock.now_ms - started < 300
     assert world.table.calls.count("put c") >= 3
+    assert ("WritesRefusedEverywhere" in world.telemetry.counts) == (failure is REFUSED)
     world.table.failures = []
     assert not world.writer().write(new_message(message_id=parse_sort_key(caught.value.sort_key))).is_replay
 

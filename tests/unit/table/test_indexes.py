@@ -172,4 +172,5 @@ class TestTimeBuckets:
         assert "Item" not in table.get_item(Key={"PK": "room-1", "SK": "meta"})
 
     def test_buckets_are_those_of_utc(self):
-        assert TimeBuckets("hour", index="by-owner").bucket_of("2026-11-21T01:30:00+02:00#x") == "2026-11-20T23"
+        buckets, night = TimeBuckets("hour", index="by-owner"), "2026-11-21T01:30:00+02:00#x"
+        assert (buckets.bucket_of(night), buckets.list_between(night, night)) == ("2026-11-20T23", ["2026-11-20T23"])
