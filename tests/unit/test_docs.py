@@ -184,7 +184,7 @@ async def resolve(app: web.Application, method: str, path: str) -> str | None:
 
 def test_every_request_that_breaks_a_local_run_is_served():
     """Those of the table in docs/testing.md; a path without a method has that of the one before it."""
-    parts = {"status": dict, "dynamodb": None, "redis": None, "pools": {}}
+    parts = {"status": dict, "dynamodb_url": "", "redis": None, "pools": {}}
     app, method = Control(**parts).app(), ""
     table = (ROOT / "docs/testing.md").read_text().split("| Request | Effect |")[1].split("\n\n")[0]
     named = re.findall(r"`(?:(GET|POST|PUT) )?(/[^`]+)`", table)
