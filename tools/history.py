@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -205,7 +205,7 @@ def check_history(history: History) -> Verdict:
 def find_breaches(history: History) -> tuple[Finding, ...]:
     """List every breach of the promise; one that several reads show is named once."""
     findings: set[Finding] = set(history.misstated)
-    verified: set[tuple[str, str]] = set()
+    verified: defaultdict[str, set[str]] = defaultdict(set)
     error = history.clock_error
     for read in history.reads:
         offers = history.offers.get(read.conversation_id, {})
@@ -214,7 +214,7 @@ def find_breaches(history: History) -> tuple[Finding, ...]:
         findings.update(_inventions(read, offers))
         if read.is_strong:
             expected = _expected(read, offers)
-            verified.update((read.conversation_id, message_id) for message_id in expected)
+            verified[read.conversation_id].update(expected)
             findings.update(_missing(read, expected, error))
             if not read.is_gathered:
                 findings.update(_resurrected(read, offers, error))
@@ -224,7 +224,7 @@ def find_breaches(history: History) -> tuple[Finding, ...]:
             findings.update(_stale(read, read.bound_seconds, offers, error))
     findings.update(_phantoms(history))
     for conversation_id, message_id in _acknowledged(history):
-        if (conversation_id, message_id) not in verified:
+        if message_id not in verified[conversation_id]:
             detail = "no strong read that began after its acknowledgement covers it"
             findings.add(Finding("unverified", conversation_id, message_id, detail))
     by_item = {(f.fault, f.conversation_id, f.message_id): f for f in sorted(findings, reverse=True)}

@@ -47,7 +47,7 @@ class MessageRun(World):
         changers = replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS))
         self.changing = self.open_function(changers, build_jobs, "changers")
         self.readers = ReadingClients(self, self.reading, "reading clients")
-        self.rooms = scenario.list_rooms(seed)
+        self.rooms = scenario.rooms
         self.closes = ClosesByHand(self, place=TABLE.journal, choose=lambda random: random.choice(self.rooms))
         struck = self.writing, self.reading, self.changing, self.closes.function
         self.driver = FaultDriver(self, struck, self.random("faults"))

@@ -171,17 +171,24 @@ class Scenario:
         return min(self.heat_end, self.seconds)
 
     def named_for(self, seed: int) -> Scenario:
-        """Give the hot conversation its name in a seed's run."""
-        return replace(self, hot_conversation=name_for(self.hot_conversation, seed))
+        """Give conversations their names in a seed's run."""
+        flows = tuple(
+            replace(flow, conversation_id=name_for(flow.conversation_id, seed))
+            if isinstance(flow, ConversationFlow)
+            else flow
+            for flow in self.flows
+        )
+        return replace(self, flows=flows, hot_conversation=name_for(self.hot_conversation, seed))
 
     def settings_of(self, function: str, **more: Any) -> MessageSettings:
         """Build the settings of one of the product's functions."""
         given = MessageSettings.select(function, {"table_name": TABLE_NAME, **self.settings})
         return MessageSettings.defaults(function, **given, **more)
 
-    def list_rooms(self, seed: int) -> list[str]:
-        """List the conversations that a seed's run has by name, and not by popularity."""
-        return [name_for(flow.conversation_id, seed) for flow in self.flows if isinstance(flow, ConversationFlow)]
+    @property
+    def rooms(self) -> list[str]:
+        """The conversations that it has by name, and not by popularity."""
+        return [flow.conversation_id for flow in self.flows if isinstance(flow, ConversationFlow)]
 
 
 SCALE = 0.02

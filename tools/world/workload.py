@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate
 from math import ceil
+from operator import attrgetter
 from random import Random
 from typing import Any, NamedTuple
 
@@ -112,9 +113,7 @@ Flow = ConversationFlow | ZipfFlow
 def list_arrivals(flows: Iterable[Flow], duration: float, seed: int) -> Iterator[Arrival]:
     """Yield all messages of several flows in the order of time; the same for the same seed, whatever the store does."""
     arrivals = (flow.arrivals(duration, Random(f"{seed}/flow-{index}")) for index, flow in enumerate(flows))
-    for arrival in merge(*arrivals, key=lambda arrival: arrival.at):
-        name = arrival.conversation_id
-        yield arrival._replace(conversation_id=name_for(name, seed)) if "{" in name else arrival
+    return merge(*arrivals, key=attrgetter("at"))
 
 
 def name_for(name: str, seed: int) -> str:
