@@ -84,6 +84,11 @@ class TestCounting:
             assert counting.routes.for_write("room") is EMPTY_ROUTE
         assert fleet.table.calls == []
 
+    def test_writes_to_shards_are_counted_for_cooling(self, fleet):
+        """Also those of a key that is not refused."""
+        fleet.offer(fleet.process(), 2_000, 1, error=None, shard_count=8)
+        assert sum(fleet.loads.buckets("room").values()) == pytest.approx(2_000, abs=100)
+
     @pytest.mark.parametrize("is_raising", [True, False])
     def test_a_hot_key_is_raised_once(self, fleet, is_raising):
         """Raises can be switched off: the load is counted all the same, for operators."""
