@@ -21,6 +21,7 @@ from hotpartition.core.route import Close, Generation
 from hotpartition.core.times import format_time
 from tools.history import FAULTS, Read, Seen, Verdict
 from tools.local.metering import TimelineRow
+from tools.play.__main__ import parse_arguments
 from tools.play.client import NO_RESPONSE, Client, HttpApi, Recorder, Response
 from tools.play.demo import Demonstration
 from tools.play.detect import Detection, Heat
@@ -358,6 +359,24 @@ def test_a_page_of_a_rush_is_judged_by_its_age_and_asked_for_again_when_its_proc
     assert rush.asked == [Asked(9.0, 9.5, 0), Asked(10.0, 10.5, 200, read_at)]
     (read_,) = recorder.reads
     assert (read_.is_strong, read_.newest_first, read_.complete, read_.bound_seconds) == (False, True, True, bound)
+
+
+def test_the_server_mints_half_of_the_ids():
+    rng = Random(1)
+    assert 400 < [HttpApi(None, "", 1).mint(None, 1.0, rng) for _ in range(1_000)].count(None) < 600
+
+
+@pytest.mark.parametrize(
+    "arguments", ["demo --duration 0", "example --duration abc", "soak --seconds -1", "detect --trials 0"]
+)
+def test_a_run_says_what_it_can_be_given(arguments, capsys):
+    assert parse_arguments(["demo", "--duration", "0.5"]).duration == 0.5
+    with pytest.raises(SystemExit):
+        parse_arguments(arguments.split())
+    *_, option, value = arguments.split()
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"{option}: '{value}' should be a" in said
+    assert "number that is more than 0 and at most" in said
 
 
 class Stored:

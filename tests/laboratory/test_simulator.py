@@ -12,6 +12,7 @@ import pytest
 from tools.figures import Outcome, at_least, at_most, distribution, latency
 from tools.history import FAULTS, Finding
 from tools.scenarios import counter_faults, message_faults, report, step, table_faults
+from tools.scenarios.__main__ import STUDIES
 from tools.scenarios.message_faults import HUNT
 from tools.scenarios.seeds import Part, Study, Verdict, gather, write_study
 from tools.world.run import simulate
@@ -39,6 +40,18 @@ SHORT_STEP = replace(
 def runs():
     """The step, met by each strategy."""
     return {name: simulate(SHORT_STEP, 1, build()) for name, (_, build) in report.STRATEGIES.items()}
+
+
+def test_the_page_shows_each_strategy_and_each_bar(runs):
+    """A row of figures for each strategy, and what a bar is on, as text."""
+    late = at_most("<late>", None, 5, "ms")
+    page = report.build_page([report.summarize([run]) for run in runs.values()], [late])
+    assert page.count("<td>") == len(report.ROWS) * len(runs) + 3
+    assert re.findall("<th>([^<]+)</th><td>", page) == [*report.ROWS, "&lt;late&gt;"]
+    assert "<th></th>" + "".join(f"<th>{title}</th>" for title, _ in report.STRATEGIES.values()) in page
+    assert f"<td>{runs['alarm'].raised_seconds:g}</td>" in page
+    assert "<td>None</td><td>5 ms</td><td>no</td>" in page
+    assert all(text in page for text in report.ASSUMPTIONS)
 
 
 def test_the_strategies_differ_as_they_should(runs):
@@ -149,6 +162,15 @@ def test_every_field_of_a_run_is_documented(tmp_path):
         each["faults"], each["counters"] = [], []
     names = set(re.findall(r'"(\w+)": ', json.dumps(summary)))
     assert sorted(names - set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/simulation-summary.md").read_text()))) == []
+
+
+def test_every_study_has_a_target_and_a_row():
+    """The Makefile and docs/testing.md name those that there are."""
+    makefile, page = (ROOT / "Makefile").read_text(), (ROOT / "docs/testing.md").read_text()
+    for name in STUDIES:
+        command = name.removesuffix("-in-band").removesuffix("-fold")
+        assert f"tools.scenarios {command}" in makefile
+        assert ("make simulate" if name == "simulate" else f"make simulate-{command}") in page
 
 
 def test_what_did_not_happen_counts_as_endless():
