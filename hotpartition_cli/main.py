@@ -462,9 +462,10 @@ def run(
         return error.status
     except (KeyboardInterrupt, click.Abort):
         return Status.INTERRUPTED
-    except OSError as error:
-        # The reader of the output has closed it, or a disk is full; buffered output would fail once more at the end.
-        if not isinstance(error, BrokenPipeError):
+    except (OSError, SystemExit) as error:
+        # A disk is full, or the reader of the output has closed it: then click and rich exit. What is buffered would
+        # fail once more at the end.
+        if isinstance(error, OSError):
             screen.warn(f"the output cannot be written: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Status.FAILED

@@ -6,6 +6,7 @@ to their sentences.
 
 import io
 import json
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -181,6 +182,16 @@ def test_output_that_cannot_be_written_is_no_finding(monkeypatch, capsys):
         monkeypatch.setattr(sys, "stdout", full)
         assert run(["plan", "--rate", "5", "--item-bytes", "1", "--json"], {}) == Status.FAILED
     assert capsys.readouterr().err == "hotpartition: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_output_whose_reader_has_closed_it_is_no_finding(monkeypatch, form):
+    """As `head` does: status 1 would say something of a route."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert run(["plan", "--rate", "5", "--item-bytes", "1", *form], {}) == Status.FAILED
 
 
 def test_a_rush_is_for_an_id_that_a_conversation_may_have(monkeypatch):
