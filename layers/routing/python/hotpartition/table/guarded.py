@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from decimal import Rounded
+from decimal import Clamped, Rounded
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -225,7 +225,8 @@ class TypedClient(_Client):
         try:
             converted = convert_values(request, load)
         except (TypeError, AttributeError, ArithmeticError) as error:
-            if type(error) is not Rounded:  # DynamoDB takes zeros behind the 38th digit, boto3's resource does not
+            # DynamoDB takes zeros behind the 38th digit, maybe zero with any exponent; boto3's resource does not.
+            if type(error) not in {Clamped, Rounded}:
                 method(**request)  # DynamoDB describes the mistake best.
             raise NotImplementedError(f"{name}(): its values are not understood: {error}") from error
         try:
