@@ -278,6 +278,7 @@ REFUSED = {
         ("put_item", {"Item": {"PK": "a", "SK": "2026-11-21T09", "owner": "ann"}}, "owner"),
         ("put_item", {"Item": {"PK": "a", "SK": "not a time"}}, "isoformat"),
         ("query", {**between("2026-11-21", "2026-11-22"), "ConsistentRead": True}, "Query the table"),
+        ("query", {**between("2026-11-21", "2026-11-22"), "ExclusiveStartKey": "x"}, "as LastEvaluatedKey"),
         ("query", {"IndexName": "by-owner", **ROOM}, "both ends"),
         ("query", {**between("1", "2"), "KeyConditionExpression": Key("PK").eq("a") & Key("SK").gt("2")}, "both ends"),
         ("query", between("2026-01-01", "2026-11-21"), "larger buckets"),

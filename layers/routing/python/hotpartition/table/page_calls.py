@@ -263,7 +263,7 @@ class _BucketKeys:
             )
         collection, first, last = self._read_range(asked)
         start = asked.request.get("ExclusiveStartKey")
-        if start is not None and start.keys() != self._schema.key:
+        if start is not None and (not isinstance(start, Mapping) or start.keys() != self._schema.key):
             raise ValueError(
                 f"ExclusiveStartKey should have {' and '.join(sorted(self._schema.key))}, as LastEvaluatedKey"
             )
