@@ -97,6 +97,7 @@ USES = [
     Use(READING, lambda at: at.pages.get("c", "v", 0), [f"HGET {PAGE} page", *TIMES_OF_A_PAGE]),
     Use(READING, lambda at: at.pages.put("c", "v", StoredPage("", 1, 1, 1, 1.0)), COPIES),
     Use(READING, lambda at: at.pages.take_lease("c", "v", 60_000) is not None, LEASE, True),
+    Use(READING, lambda at: at.pages.take_lease("c", "v", 60_000), LEASE),  # which is taken
 ]
 OTHERS = ("FLUSHALL", "DEL {}", "CONFIG GET *", "KEYS *", "ACL LIST", "GET {}", "SMEMBERS {}", "PUBLISH a b")
 """Commands that no function may send."""
