@@ -23,7 +23,7 @@ ROOM = {"PK": "room-1", "SK": "a"}
 def refusals(aws_environment):
     """The reasons for which a DynamoDB refuses everything, and a table there."""
     server, reasons = DynamoDBServer(), [ON_TABLE]
-    why = [{"Code": "None"}, {"Code": "ThrottlingError"}]
+    why = [{"Code": "ConditionalCheckFailed"}, {"Code": "ThrottlingError"}]
     cancelled = error("TransactionCanceledException", CancellationReasons=why)
     server.intervene = lambda operation, *_: (
         cancelled if operation == "TransactWriteItems" else error(REFUSED, ThrottlingReasons=reasons)
