@@ -283,7 +283,7 @@ def test_a_thread_flushes_each_interval_until_the_end_of_a_with(coalesce, counte
 
 @pytest.mark.slow
 def test_it_is_flushed_at_exit():
-    """Of the interpreter, though nobody closed it; in the child of a fork what was added there."""
+    """Of the interpreter, though it was not closed; in the child of a fork what was added there."""
     program = (
         "import os\n"
         "from hotpartition.table import CoalescingCounter\n"

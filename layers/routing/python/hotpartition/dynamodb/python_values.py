@@ -86,7 +86,7 @@ def convert_member(name: str, part: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 class _Deserializer(TypeDeserializer):
-    """boto3's, which takes a text that is no number for NaN, and no text for bytes, as its client does."""
+    """boto3's, which takes a text that is no number for NaN. Takes text for bytes, as boto3's client does."""
 
     def _deserialize_n(self, value: str) -> Any:
         number = super()._deserialize_n(value)  # type: ignore[misc]

@@ -197,7 +197,7 @@ class _ValueKeys:
         return _build_query(asked, collection, condition.sort, names, ties=ties, hidden=self.hidden(asked))
 
     def hidden(self, asked: Conditions) -> frozenset[str]:
-        """Name the owner's attribute if it is not asked for: any item of the index tells it."""
+        """Name the owner's attribute if it is not asked for: any item of the index shows it."""
         name, parameter = self._index.index.hash, "ProjectionExpression"
         is_left_out = parameter in asked.request and name not in asked.names_in(parameter)
         return frozenset({name} if is_left_out else ())
