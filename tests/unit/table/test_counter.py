@@ -319,6 +319,24 @@ def test_what_another_thread_does_in_the_middle_of_an_addition_waits_for_it(coal
     assert counted.sums == {"a": total}
 
 
+def test_a_flush_waits_for_the_one_that_is_under_way(coalesce, counted, monkeypatch):
+    """Otherwise both would send what waits."""
+    counter, add, others = coalesce(), counted.add, []
+
+    def add_slowly(*args, **options):
+        if not others:
+            others.append(Thread(target=counter.flush))
+            others[0].start()
+            others[0].join(0.1)
+        add(*args, **options)
+
+    monkeypatch.setattr(counted, "add", add_slowly)
+    counter.add("a", 5)
+    assert counter.flush()
+    others[0].join()
+    assert [amount for _, amount, _ in counted.calls] == [5]
+
+
 def test_it_is_refused_in_lambda(counted, monkeypatch):
     """By the process's variables, or those that are given; the error says what to use."""
     with pytest.raises(RuntimeError, match=r"Lambda function work, .*Use ShardedCounter itself"):
