@@ -59,7 +59,8 @@ class Journal:
         """Build the settings that say where the routing items are, by field name."""
         if self.is_apart:
             return {"journal_table_name": self.table.table_name, "journal_partition_key_name": self.keys[0]}
-        return {"routing_index_name": self.index_name}
+        names = dict(zip(("partition_key_name", "sort_key_name"), self.keys, strict=True))
+        return {"routing_index_name": self.index_name, **names}
 
     def grant_read(self, grantee: iam.IGrantable) -> None:
         """Allow reading routing items by their keys, and the table's own, which a `ShardedTable` looks at."""
