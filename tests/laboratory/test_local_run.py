@@ -140,7 +140,7 @@ def test_exceptions_crashes_and_timeouts_are_failed_requests(loop, invoke, make_
     assert (status["errors"] > 0, status["killed"]) == ((False, 1) if error is None else (True, 0))
 
 
-def test_who_asks_a_function_whose_process_cannot_be_started_is_told_why(invoke, make_pool, folder):
+def test_a_function_whose_process_cannot_be_started_says_why(invoke, make_pool, folder):
     """Here its log cannot be written."""
     pool = make_pool()
     pool.launcher = replace(pool.launcher, log_dir=folder / "missing")

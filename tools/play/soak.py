@@ -31,7 +31,7 @@ from tools.world.workload import ConversationFlow, constant
 Rule = Mapping[str, Any]
 
 KILL_CONSUMER = "/functions/consume_reports/kill"
-NOBODY_KILLED = {"pid": None}
+NOTHING_KILLED = {"pid": None}
 """The response where no environment was there to be killed."""
 _READS = ("Query", "GetItem")
 _WRITES = ("PutItem", "UpdateItem")
@@ -180,7 +180,7 @@ class Soak(Demonstration):
             if await self._count_met(kind) > before or await stopped_within(stopped, POLL_SECONDS):
                 break
         responses += [await self.control.post(order) for order in kind.end]
-        self.injected[kind.name] += NOBODY_KILLED not in responses
+        self.injected[kind.name] += NOTHING_KILLED not in responses
         await self._set_rules(kind.name, ())
         if kind.rules:
             self.met[kind.name] += await self._count_met(kind) - before
