@@ -140,6 +140,17 @@ def test_exceptions_crashes_and_timeouts_are_failed_requests(loop, invoke, make_
     assert (status["errors"] > 0, status["killed"]) == ((False, 1) if error is None else (True, 0))
 
 
+def test_a_function_that_cannot_be_imported_says_why(invoke, make_pool):
+    """As on Lambda: the invocation fails with the runtime's own report, each time anew."""
+    pool = make_pool()
+    function = replace(pool.launcher.function, handler="nothing_of_this_name.handler")
+    pool.launcher = replace(pool.launcher, function=function)
+    for _ in range(2):
+        report = invoke(pool)
+        assert report["errorType"] == "Runtime.ImportModuleError"
+        assert "nothing_of_this_name" in report["errorMessage"]
+
+
 def test_a_function_whose_process_cannot_be_started_says_why(invoke, make_pool, folder):
     """Here its log cannot be written."""
     pool = make_pool()
