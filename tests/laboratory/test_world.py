@@ -152,6 +152,23 @@ class TestDynamoDB:
         rig.engine.run_until(1.0)
         assert set(refused) == {("TransactionConflict",), ("TransactionConflictException",)}
 
+    def test_a_batch_reports_the_units_of_each_table_once(self):
+        """As DynamoDB does: not for each key."""
+        store, keys = DynamoDB(), [{"pk": {"S": name}, "sk": {"S": "1"}} for name in ("a", "b")]
+        store.call("CreateTable", MESSAGES)
+        name = MESSAGES["TableName"]
+        request = {"RequestItems": {name: {"Keys": keys}}, "ReturnConsumedCapacity": "TOTAL"}
+        response = store.call("BatchGetItem", request)
+        assert response["ConsumedCapacity"] == [{"TableName": name, "CapacityUnits": 1.0}]
+
+    def test_a_page_starts_behind_a_whole_key(self):
+        """Without its sort key there is no place to start from: an error, and not the first page again."""
+        store = DynamoDB()
+        store.call("CreateTable", MESSAGES)
+        start = {"pk": key(0)["pk"]}
+        with pytest.raises(DynamoDBError, match="starting key"):
+            store.call("Scan", {"TableName": MESSAGES["TableName"], "ExclusiveStartKey": start})
+
     def test_what_an_index_cannot_hold_is_refused_with_all_of_its_transaction(self):
         """Nothing is written, also of what came before it."""
         store, name = DynamoDB(), MESSAGES["TableName"]
