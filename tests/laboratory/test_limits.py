@@ -89,13 +89,6 @@ def test_even_traffic_takes_what_all_partitions_have(wcu, taken):
     assert sum(table.write_evenly(wcu / 2, step / 2, 0.5) for step in range(1, 21)) == pytest.approx(taken)
 
 
-def test_keys_apart_have_each_a_partition():
-    """The neighbour of a hot key notices nothing."""
-    table = Resource(partitions=Partitions(count=None, write_limit_wcu=10))
-    refused = [table.write(key, 10, 0.0) is not None for key in ("hot", "hot", "a", "b")]
-    assert refused == [False, True, False, False]
-
-
 @pytest.mark.parametrize("profile", [WRITE_PROFILE, READ_PROFILE])
 def test_the_percentiles_are_those_of_the_profile(profile):
     """At each given percentile exactly, in seconds; draws follow; in between the logarithm is interpolated."""
