@@ -17,7 +17,7 @@ LINES = {
     "hotpartition_cli": 3_063,  # (2,170; 3,000 with diagnose and the page of heat)
     "infra": 1_276,  # (1,220)
     "tools": 17_504,  # (13,700; 14,200 with the rehearsal)
-    "tests": 21_610,  # (16,300)
+    "tests": 21_611,  # (16,300)
     "examples": 847,  # (800, and a catalogue)
 }
 PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")
