@@ -243,8 +243,10 @@ def test_a_bar_that_is_missed_fails_the_run(odd, status, verdict, tmp_path, monk
 
     monkeypatch.setattr(Detection, "_carry_out", carry_out)
     run = Detection(out_dir=tmp_path, seed=1, trials=20, heats=[heat()] * (20 - len(odd)) + list(odd))
+    run.recorder.note_acknowledged("c", "m", "d", 1.0)
     assert asyncio.run(run.present()) == status
     said = capsys.readouterr().out
+    assert "unverified" not in said  # nothing is read
     assert ("MISSED" in said, f"verdict: {verdict} after" in said) == (status == 1, True)
     assert json.loads((tmp_path / "summary.json").read_text())["detected"] == 20 - len(odd)
 
